@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import tempfile
 import time
@@ -17,7 +18,7 @@ from fedtempo.config import ExperimentFile, read
 from fedtempo.config.own_code import make_importable
 from fedtempo.deploy import check_installed
 from fedtempo.deploy.blueprint import of_file
-from fedtempo.deploy.launch.plans import NodePlan, ServerPlan, stored_server
+from fedtempo.deploy.launch.plans import DEPLOYMENT, NodePlan, ServerPlan, stored_server
 from fedtempo.deploy.launch.process import private_process
 from fedtempo.deploy.membership.keys import LOOPBACK, make_keys
 from fedtempo.deploy.node import make_node
@@ -163,6 +164,23 @@ def export_from_node(
     federation = node.experiment.federation
     example = example_batch(federation.problem, client)
     say(str(write_model(model, example, out, format, preparation_notes(federation))))  # type: ignore[arg-type]
+
+
+@app.command("status")
+def status(
+    folder: Annotated[Path, typer.Argument(help="The run folder of a server.")], as_json: AsJson = False
+) -> None:
+    """Who is there: nodes, their clients, rounds, failures and bytes. Run it beside the server, or after it."""
+    from fedtempo.deploy.launch.status import lines_of, status_of
+
+    if not os.path.lexists(folder / DEPLOYMENT):
+        raise OutputError(f"a folder to look at must hold a deployment. Got {folder}, which does not.")
+    found = status_of(folder)
+    if as_json:
+        say(json.dumps({**found._asdict(), "nodes": [node._asdict() for node in found.nodes]}))
+        return
+    for line in lines_of(found):
+        say(line)
 
 
 @app.command("simulate")

@@ -153,6 +153,15 @@ def test_the_commands_with_a_folder_of_data(tmp_path: Path) -> None:
         node = stage.node(1, options=("--data", tmp_path / "data"))
         assert stage.run() == 0, stage.errors
         assert node.poll() is None, "a node waits for the next run"
+        again = ("deploy", "server", stage.path, "--out", tmp_path / "again", "--clients", "4")
+        stage.serve(*again, "--port", stage.address.rpartition(":")[2])
+        assert stage.run() == 0, stage.errors
+        assert (tmp_path / "again" / "summary.json").exists(), "the same node serves the next run"
+    status = json.loads(fedtempo_ended("deploy", "status", str(tmp_path / "run"), "--json").stdout)
+    assert (status["served"], status["rounds"]) == (False, 2)
+    (seen,) = status["nodes"]
+    assert (seen["here"], seen["clients"], seen["rounds"], seen["failures"]) == (False, 4, 2, 0)
+    assert seen["received"] > 1000 and seen["last"] > 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["rounds"] == 2
     assert summary["scores"]["existing_after"]["loss"]["mean"] > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import binascii
 import datetime
+import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -56,6 +57,8 @@ class Door:
         """The public keys of the nodes that are let in; None lets in whoever signs."""
         self.allowance: dict[bytes, int] = {}
         """Bytes that a node may still send beyond small requests, as much as the server has asked it for."""
+        self.received: dict[bytes, tuple[float, int]] = {}
+        """When a node's last request was let in, and the bytes of all of them."""
         self.overlong: set[bytes] = set()
         """Nodes that wanted to send more than that since they were asked."""
 
@@ -106,6 +109,7 @@ class Door:
                 self.overlong.add(node)
                 return False
             self.allowance[node] = left
+        self.received[node] = (time.time(), self.received.get(node, (0.0, 0))[1] + length)
         return True
 
 

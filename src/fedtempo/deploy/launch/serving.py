@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fedtempo.config import ExperimentFile
@@ -13,6 +13,7 @@ from fedtempo.deploy.launch.fleet import Fleet
 from fedtempo.deploy.launch.link import Link
 from fedtempo.deploy.launch.plans import ServerPlan, prepare_server
 from fedtempo.deploy.launch.process import only_server, quiet_flower
+from fedtempo.deploy.launch.status import Seen, write_present
 from fedtempo.deploy.membership.admitted import Attendance
 from fedtempo.deploy.membership.keys import server_keys
 from fedtempo.deploy.server import Plan, serve_run
@@ -35,7 +36,14 @@ def be_server(
     require_contained(out)
     with only_server(out):
         fleet = Fleet(keys is not None)
-        with lines_to(tell), quiet_flower(), Attendance(fleet, plan.keys) as attendance, Link(fleet, bound, keys):
+
+        def note(nodes: Mapping[str, bytes]) -> None:
+            here = set(fleet.present().values())
+            seen = {name: (key in here, *fleet.door.received.get(key, (0.0, 0))) for name, key in nodes.items()}
+            write_present(out, {name: Seen(*each) for name, each in seen.items()})
+
+        attending = Attendance(fleet, plan.keys, note)
+        with lines_to(tell), quiet_flower(), attending as attendance, Link(fleet, bound, keys):
             where, number = bound.getsockname()[:2]
             where = f"[{where}]" if ":" in where else where
             how = "TLS and node keys" if keys else "INSECURE"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -17,6 +18,7 @@ from fedtempo.training.log import LOGGER
 
 BETWEEN_LOOKS = 1.0
 """Seconds between looks at the folder of keys and at who is connected."""
+BETWEEN_NOTES = 5.0
 
 
 class Doors(Protocol):
@@ -46,7 +48,9 @@ def admitted_keys(folder: Path) -> dict[bytes, str]:
 class Attendance:
     """Follows the folder of keys, and says who comes and goes, until the end of the block."""
 
-    def __init__(self, doors: Doors, keys: Path | None) -> None:
+    def __init__(self, doors: Doors, keys: Path | None, note: Callable[[Mapping[str, bytes]], None]) -> None:
+        """`note` gets the public keys of the nodes that have been seen, by the nodes' names, every few seconds."""
+        self._note, self._noted = note, 0.0
         self._doors, self._folder = doors, keys
         self._names: dict[bytes, str] = {}
         self._admitted: set[bytes] = set()
@@ -92,6 +96,9 @@ class Attendance:
             LOGGER.info("%s %s", self.name(node), how)
         for node in self._here.keys() - here.keys():
             LOGGER.warning("%s has left", self.name(node))
+        if here != self._here or time.monotonic() > self._noted + BETWEEN_NOTES:
+            self._noted = time.monotonic()
+            self._note({self.name(node): key for node, key in self._known.items()})
         self._here = here
 
     def _follow(self) -> None:
