@@ -8,7 +8,7 @@ from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -27,6 +27,7 @@ from fedtempo.comparison import (
     write_figures,
 )
 from fedtempo.comparison.entrants import entrants_of_files
+from fedtempo.comparison.figures import Against
 from fedtempo.config import EXPERIMENT, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require, wrong
 from fedtempo.report import follow, tidy_csv, tidy_rows, write_report
@@ -93,6 +94,9 @@ def compare(
         Tests, typer.Option(help="The paired test over seeds: Student's, or the exact one; auto is Student's.")
     ] = Tests.t,
     figures: Annotated[Path | None, typer.Option(help="A folder for figures as SVG, PDF and PNG.")] = None,
+    x: Annotated[
+        str, typer.Option("--x", help="What figures are drawn against: rounds, bytes, steps, flops, seconds or time.")
+    ] = "rounds",
     workers: Annotated[
         int | None, typer.Option(help="Runs at a time, each in one process; by default what is faster, 1 with --tune.")
     ] = None,
@@ -147,6 +151,9 @@ def compare(
         "redraw_data": redraw or None,
     }
     given = {name: value for name, value in tuning.items() if value is not None}
+    require(x in get_args(Against), "--x", " or ".join(map(repr, get_args(Against))), x)
+    require(figures is not None or x == "rounds", "--x", "left out without --figures", x)
+    against: Against = x  # type: ignore[assignment]
     if tune:
         _refuse_with_tune(paths, csv, report, style, columns)
         options = FairOptions(
@@ -164,7 +171,7 @@ def compare(
             workers=1 if workers is None else workers,
             allow_code=allow_code or [],
         )
-        _compare_fairly(options, figures, as_json, quiet)
+        _compare_fairly(options, figures, against, as_json, quiet)
         return
     if given:
         name, value = next(iter(given.items()))
@@ -188,18 +195,18 @@ def compare(
     paper_table(comparison, method).choose(*chosen)  # an unknown column is refused before anything is written
     _write(comparison, runs, out, csv, method, chosen)
     if figures is not None:
-        write_figures(comparison, runs, figures)
+        write_figures(comparison, runs, figures, against)
     if page is not None:
         shown = results or [_result(folder, allow_code or []) for folder in folders]
         write_report(shown, page, labels_of(runs), "FedTempo comparison")
     _show(comparison, page, as_json, style, method, chosen)
 
 
-def _compare_fairly(options: FairOptions, figures: Path | None, as_json: bool, quiet: bool) -> None:
+def _compare_fairly(options: FairOptions, figures: Path | None, x: Against, as_json: bool, quiet: bool) -> None:
     """Carry out the fair comparison, draw its figures and print its answers."""
     found = run_fair(options, quiet or as_json)
     if figures is not None:
-        write_figures(found.comparison, found.runs, figures)
+        write_figures(found.comparison, found.runs, figures, x)
     say(found.json()) if as_json else show_fair(found, options.out)
 
 

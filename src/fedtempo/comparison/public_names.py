@@ -2,7 +2,7 @@
 
 from fedtempo.comparison.comparison import Comparison, Difference, Line, compare_runs
 from fedtempo.comparison.entrants import Entrant, entrants_of, stored_result
-from fedtempo.comparison.figures import write_figures
+from fedtempo.comparison.figures import plot, write_figures
 from fedtempo.comparison.protocol import labels_of
 from fedtempo.comparison.publish import latex, markdown
 from fedtempo.comparison.significance import Method, PairedTest, paired_tests, tests_in_words
@@ -24,6 +24,7 @@ __all__ = [
     "markdown",
     "paired_tests",
     "paper_table",
+    "plot",
     "stored_result",
     "table_of",
     "tables_of",

@@ -99,6 +99,11 @@ class RoundReport:
     """The whole state after the round, where `states=True` asks for it."""
 
     @property
+    def number(self) -> int:
+        """The round as tables, files, trackers and pages count it: from 1. `round`, like `now.round`, counts from 0."""
+        return self.round + 1
+
+    @property
     def selects(self) -> bool:
         """Whether validation has selected this round. Without validation rows the last round is the one that counts."""
         return self.validation is not None and self.test is not None
