@@ -47,7 +47,7 @@ def test_a_run_leaves_its_files_and_repeats_to_the_bit(fedtempo: Any, tmp_path: 
     assert {path.name for path in first.iterdir()} >= FILES
     assert json.loads((first / "summary.json").read_text())["digest"] == summary["digest"]
     lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
-    assert [line["round"] for line in lines] == list(range(12))
+    assert [line["round"] for line in lines] == list(range(1, 13))
     assert summary["rounds"] == 12
     assert 0.5 < summary["scores"]["new_after"]["accuracy"]["mean"] <= 1
     page = (first / "report.html").read_text()

@@ -54,7 +54,7 @@ def _costs(report: RoundReport, seconds: float) -> dict[str, float]:
     """What a run has cost after a round."""
     costs = report.total_costs
     return {
-        "rounds": float(report.round + 1),
+        "rounds": float(report.number),
         "steps": float(costs.steps),
         "bytes": float(costs.bytes),
         "flops": float(costs.flops),

@@ -96,7 +96,7 @@ def _circumstances(folder: Path) -> JsonTable:
 def round_record(report: RoundReport) -> JsonTable:
     """A round as plain data."""
     return {
-        "round": report.round,
+        "round": report.number,
         "loss": report.loss,
         "clients": None if report.private else len(report.clients),
         "failures": [failure._asdict() for failure in report.failures],
@@ -126,8 +126,8 @@ def summary(result: Result) -> JsonTable:
         "ran_as": result.ran_as,
         "rounds": len(result.history),
         "stopped_early": result.stopped_early,
-        "selected_round": selected.round if selected else None,
-        "model_round": result.at().round,
+        "selected_round": selected.number if selected else None,
+        "model_round": result.at().round + 1,
         "notes": list(result.notes),
         "scores": result.scores.summary() if result.scores else None,
         "costs": vars(result.costs),

@@ -43,7 +43,7 @@ def tidy_rows(history: Sequence[RoundReport], run: str, seed: int | None) -> lis
     selected = next((report.round for report in reversed(history) if report.test is not None), None)
     rows: list[Row] = []
     for report in history:
-        whose = {"run": run, "seed": seed, "round": report.round + 1, "selected": report.round == selected}
+        whose = {"run": run, "seed": seed, "round": report.number, "selected": report.round == selected}
         for scores in filter(None, (report.validation, report.test)):
             for group, users in scores.groups().items():
                 for metric in users.values:
@@ -113,7 +113,7 @@ def _rows(result: Result | SavedResult) -> list[Row]:
 def _round_row(report: RoundReport) -> Row:
     """A round's loss, who took part, what it cost, and the running total of every cost."""
     return {
-        "round": report.round + 1,
+        "round": report.number,
         "loss": report.loss,
         "clients": None if report.private else len(report.clients),
         "failures": len(report.failures),

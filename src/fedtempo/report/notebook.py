@@ -44,8 +44,8 @@ def schedule_html(schedule: Schedule) -> str:
     except (FedTempoError, ArithmeticError) as error:
         return f"<div>{code}: {escape(str(error))}</div>"
     drawn = [
-        (f"rounds 0 to {ROUNDS - 1}, at step 0", f"{curve(rounds, 'value over rounds')} {_ends(rounds)}"),
-        (f"steps 0 to {STEPS - 1} of round 0", f"{curve(steps, 'value over steps')} {_ends(steps)}"),
+        (f"rounds 1 to {ROUNDS}, at step 1", f"{curve(rounds, 'value over rounds')} {_ends(rounds)}"),
+        (f"steps 1 to {STEPS} of round 1", f"{curve(steps, 'value over steps')} {_ends(steps)}"),
     ]
     return f"<div>{code}{_facts(drawn)}</div>"
 
@@ -67,7 +67,7 @@ def report_html(report: RoundReport) -> str:
     if refused:
         more = [f"and {len(refused) - MOST_REFUSED} more"] if len(refused) > MOST_REFUSED else []
         facts.append(("refused", "<br>".join([*refused[:MOST_REFUSED], *more])))
-    return f"<div><b>Round {report.round}</b>{_facts(facts)}</div>"
+    return f"<div><b>Round {report.number}</b>{_facts(facts)}</div>"
 
 
 def _score_facts(scores: Scores) -> Iterator[tuple[str, str]]:

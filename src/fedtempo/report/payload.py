@@ -100,7 +100,7 @@ def _rounds(run: Run) -> dict[str, list[Any]]:
         for report, c in zip(history, clipped, strict=True)
     ]
     columns: dict[str, list[Any]] = {
-        "round": [report.round + 1 for report in history],
+        "round": [report.number for report in history],
         "loss": [_number(report.loss) for report in history],
         "refused": list(accumulate(len(report.failures) for report in history)),
         "asked": list(accumulate(len(report.failures) + len(report.clients) for report in history)),
@@ -136,7 +136,7 @@ def _curve(run: Run) -> JsonTable:
                 name: [_number(summary[group][metric][name]) for summary in summaries] for name in statistics
             }
     return {
-        "round": [run.history[index].round + 1 for index in kept],
+        "round": [run.history[index].number for index in kept],
         **{name: [values[index] for index in kept] for name, values in costs.items()},
         "part": run.history[kept[-1]].scores.part if kept else None,  # type: ignore[union-attr]
         "scores": scores,
@@ -149,7 +149,7 @@ def _final(run: Run) -> JsonTable | None:
         return None
     summary = run.scores.summary()
     return {
-        "round": run.selected.round + 1,
+        "round": run.selected.number,
         "part": run.scores.part,
         "users": {name: int((scores.samples > 0).sum()) for name, scores in run.scores.groups().items()},
         "scores": {

@@ -152,7 +152,7 @@ def _seed(run: Scored) -> int | None:
 def _which_round(results: Sequence[Scored]) -> str:
     """Which round the scores, and the model that is handed out, are of."""
     runs = [(run.selected, len(run.history)) for run in results if isinstance(run, RunHistory)]
-    selected = {(report.round + 1, rounds) for report, rounds in runs if report is not None and report.selects}
+    selected = {(report.number, rounds) for report, rounds in runs if report is not None and report.selects}
     if not selected:
         return ""
     if len(results) > 1:

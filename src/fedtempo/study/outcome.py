@@ -110,7 +110,7 @@ class FairComparison:
         """The comparison as a page that needs no network."""
         curves: dict[str, list[tuple[float, float]]] = {}
         for run in self.runs:
-            rounds = [float(one.round + 1) for one in run.history if one.validation is not None]
+            rounds = [float(one.number) for one in run.history if one.validation is not None]
             scores = map(self.plan.in_unit, validation_curve(run))
             curves[f"{run.label}, seed {run.seed}"] = list(zip(rounds, scores, strict=True))
         answers = [

@@ -23,7 +23,7 @@ def csv(path: str | Path | None = None) -> Tracker:
 
 def rounds_as_csv(history: Iterable[RoundReport]) -> str:
     """The rounds of a finished run as one table."""
-    rows = [{"round": report.round, **numbers(report)} for report in history]
+    rows = [{"round": report.number, **numbers(report)} for report in history]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return _rows(columns, [{name: name for name in columns}, *rows])
 
@@ -47,7 +47,7 @@ class CommaSeparated:
 
     def round(self, report: RoundReport) -> None:
         """Append a row."""
-        row = {str(csv_cell(name)): value for name, value in {"round": report.round, **numbers(report)}.items()}
+        row = {str(csv_cell(name)): value for name, value in {"round": report.number, **numbers(report)}.items()}
         new = [name for name in row if name not in self._columns]
         if new:
             self._widen(new)

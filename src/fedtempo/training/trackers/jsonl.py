@@ -34,7 +34,7 @@ class JsonLines:
     def round(self, report: RoundReport) -> None:
         """Append a line."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json_text({"round": report.round, **numbers(report)}) + "\n")
+            file.write(json_text({"round": report.number, **numbers(report)}) + "\n")
 
     def end(self, result: Result | None) -> None:
         """Nothing is open."""

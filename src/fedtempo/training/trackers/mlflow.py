@@ -62,7 +62,7 @@ class MLflow:
         """Log the round's metrics in one batch."""
         metric = tracker_library("mlflow.entities", self.name).Metric
         now = int(time.time() * 1000)
-        metrics = [metric(name, value, now, report.round) for name, value in numbers(report).items()]
+        metrics = [metric(name, value, now, report.number) for name, value in numbers(report).items()]
         self._client.log_batch(self._run, metrics=metrics)
 
     def end(self, result: Result | None) -> None:
@@ -81,4 +81,4 @@ class MLflow:
 
     def _held(self) -> int:
         history = self._client.get_metric_history(self._run, ALWAYS)
-        return max((metric.step for metric in history), default=-1) + 1
+        return max((metric.step for metric in history), default=0)

@@ -44,7 +44,7 @@ class TensorBoard:
     def round(self, report: RoundReport) -> None:
         """Write the round's scalars to disk."""
         for name, value in numbers(report).items():
-            self._writer.add_scalar(name, value, report.round)
+            self._writer.add_scalar(name, value, report.number)
         self._writer.flush()
 
     def end(self, result: Result | None) -> None:
@@ -62,4 +62,4 @@ def _held(folder: Path) -> int:
     found.Reload()
     if ALWAYS not in found.Tags()[events.SCALARS]:
         return 0
-    return int(max(event.step for event in found.Scalars(ALWAYS))) + 1
+    return int(max(event.step for event in found.Scalars(ALWAYS)))

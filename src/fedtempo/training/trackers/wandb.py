@@ -59,8 +59,8 @@ class WeightsAndBiases:
     def round(self, report: RoundReport) -> None:
         """Log the round. It is noted first: a kill in between may lose it here, but never logs it twice."""
         if self._note is not None:
-            write_atomically(self._note, json.dumps({"id": self._run.id, "rounds": report.round + 1}))
-        self._run.log(numbers(report), step=report.round)
+            write_atomically(self._note, json.dumps({"id": self._run.id, "rounds": report.number}))
+        self._run.log(numbers(report), step=report.number)
 
     def end(self, result: Result | None) -> None:
         """Write the summary of a finished run and close the files."""

@@ -143,7 +143,7 @@ def test_without_validation_the_last_round_counts():
 
 def test_the_summary_and_the_table_say_which_round():
     result = ft.run(**settings())
-    assert summary(result)["selected_round"] == result.selected.round
+    assert summary(result)["selected_round"] == result.selected.number
     (why,) = [note for note in summary(result)["notes"] if note.startswith("model: ")]
     best = result.selected.validation.guiding.summary("accuracy")["mean"]
     assert why.startswith(f"model: round {result.selected.round + 1} of {ROUNDS}, selected by validation: ")

@@ -141,7 +141,7 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 def same(found: list[dict[str, float]], history: list[ft.RoundReport], tolerance: float) -> None:
     """Every round once, in order, with every number of it."""
-    assert [row["round"] for row in found] == list(range(len(history)))
+    assert [row["round"] for row in found] == list(range(1, len(history) + 1))
     for row, report in zip(found, history, strict=True):
         for name, value in numbers(report).items():
             if "seconds" not in name:
@@ -213,7 +213,7 @@ def test_rounds_that_a_tracker_missed_are_told_later(name: str, tmp_path: Path, 
 
 def test_a_run_folder_always_has_its_rounds_as_a_table(tmp_path: Path, plain: ft.Result) -> None:
     ft.run(**settings(), out=tmp_path, trackers=["csv"])
-    assert [row["round"] for row in _from_csv(tmp_path)] == list(range(6))
+    assert [row["round"] for row in _from_csv(tmp_path)] == list(range(1, 7))
     (tmp_path / "metrics.csv").replace(tmp_path / "rounds.csv")
     same(_from_csv(tmp_path), plain.history, 0)
 
