@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.privacy_accounting import Guarantee
 from fedtempo.support.display import html_of, show, shown_by
-from fedtempo.support.table import ResultTable
 from fedtempo.tasks import SAMPLE_WEIGHT
 from fedtempo.training.delivery import (
     Format,
@@ -41,6 +40,9 @@ from fedtempo.training.round_report import RoundReport, unheard
 from fedtempo.training.saved import FinishedRun, SavedResult, Snapshot, Which, saved_from_bytes
 from fedtempo.training.state import RECEIPT, absorb, digest_of
 from fedtempo.training.storage.in_memory import Store
+
+if TYPE_CHECKING:
+    from fedtempo.support.table import ResultTable
 
 shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 

@@ -22,13 +22,14 @@ from fedtempo.params import Params, leaves
 from fedtempo.schedules import Now
 from fedtempo.support.display import html_of, show
 from fedtempo.support.files import write_atomically
-from fedtempo.support.table import ResultTable
 from fedtempo.training.round_report import RoundReport, RunHistory, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
 from fedtempo.training.storage.seals import MALFORMED
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedtempo.support.table import ResultTable
 
 VERSION = 1
 ABOUT, HASH = "about.json", "sha256"
