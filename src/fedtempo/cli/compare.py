@@ -32,6 +32,7 @@ from fedtempo.config import EXPERIMENT, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require, wrong
 from fedtempo.report import follow, tidy_csv, tidy_rows, write_report
 from fedtempo.study import Budget
+from fedtempo.study.differences import differences_section
 from fedtempo.study.plain import run_plainly
 from fedtempo.support.files import write_atomically
 from fedtempo.support.table import ResultTable
@@ -198,7 +199,12 @@ def compare(
         write_figures(comparison, runs, figures, against)
     if page is not None:
         shown = results or [_result(folder, allow_code or []) for folder in folders]
-        write_report(shown, page, labels_of(runs), "FedTempo comparison")
+        labels = labels_of(runs)
+        by_label: dict[str, list[Run]] = {}
+        for label, run in zip(labels, runs, strict=True):
+            by_label.setdefault(label, []).append(run)
+        first = differences_section(comparison, by_label)
+        write_report(shown, page, labels, "FedTempo comparison", sections=[] if first is None else [first])
     _show(comparison, page, as_json, style, method, chosen)
 
 

@@ -6,7 +6,7 @@ from fedtempo.report.frames import tidy_csv, tidy_rows
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
 from fedtempo.report.notebook import tables_html
-from fedtempo.report.sections import Bars, Grid, Lines, Rates, Section
+from fedtempo.report.sections import Bars, Forest, ForestRow, Grid, Lines, Rates, Section
 from fedtempo.report.stored import read_run
 from fedtempo.report.tables import result_table
 from fedtempo.training.pictures import plan_of
@@ -14,6 +14,8 @@ from fedtempo.training.pictures import plan_of
 __all__ = [
     "REPORT",
     "Bars",
+    "Forest",
+    "ForestRow",
     "Grid",
     "Lines",
     "Rates",

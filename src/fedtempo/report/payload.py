@@ -15,7 +15,7 @@ import numpy as np
 
 from fedtempo.evaluation.over_seeds import student_quantile
 from fedtempo.evaluation.protocol import Scores, UserScores
-from fedtempo.report.sections import Bars, Rates, Section
+from fedtempo.report.sections import Bars, Forest, Rates, Section
 from fedtempo.support.json_text import JsonTable
 from fedtempo.training.pictures import DataPicture, RatePlan, evenly
 from fedtempo.training.round_report import RoundReport
@@ -218,6 +218,9 @@ def _figure(section: Section) -> JsonTable | None:
         return None
     if isinstance(figure, Bars):
         return {"kind": "bars", "unit": figure.unit, "values": [[n, _number(v)] for n, v in figure.values.items()]}
+    if isinstance(figure, Forest):
+        rows = [[one.name, *_numbers((one.value, one.low, one.high)), one.words] for one in figure.rows]
+        return {"kind": "forest", "x": figure.x, "margin": figure.margin, "rows": rows}
     if isinstance(figure, Rates):
         return {"kind": "rates", "label": figure.label, "plan": _plan(figure.plan)}
     series = [[name, [[_number(x), _number(y)] for x, y in points]] for name, points in figure.series.items()]

@@ -36,6 +36,28 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Forest:
+    """Differences to a reference with their intervals, row by row; `words` say what each decides."""
+
+    rows: Sequence[ForestRow]
+    x: str
+    """What the differences are of."""
+    margin: float = 0.0
+    """Differences up to this one count as none; they are shaded."""
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """One difference: its name, its value and interval (NaN where there is none), and the answer."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    words: str
+
+
+@dataclass(frozen=True)
 class Rates:
     """The rates of one algorithm in small panels: over rounds, and step by step."""
 
@@ -50,4 +72,4 @@ class Section:
     heading: str
     text: str = ""
     table: Grid | None = None
-    figure: Bars | Lines | Rates | None = None
+    figure: Bars | Forest | Lines | Rates | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import fromstring
@@ -12,10 +13,12 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
+from fedtempo.comparison import Comparison, Line
 from fedtempo.evaluation.over_seeds import half_width
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.federation.costs import Costs
 from fedtempo.report import Bars, Grid, Lines, Rates, Section, plan_of, report, write_page
+from fedtempo.study.differences import differences_section
 from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
 from tests.e2e.browser.conftest import Browser
@@ -317,4 +320,48 @@ def test_a_schedule_is_drawn_round_by_round_and_nothing_joins_two_rounds(browser
     ticks = [tick.text for tick in browser.all("#section-1 > .plot > .inner-plot .tick[text-anchor=middle]")]
     assert len(ticks) >= 5 and {int(tick) for tick in ticks} <= set(range(1, 12))
     assert [heading.text for heading in browser.all("h2") if heading.is_displayed()] == ["Rates"]
+    assert browser.errors() == []
+
+
+def test_differences_are_drawn_as_they_are_decided(browser: Browser, tmp_path: Path) -> None:
+    """Three contestants against a baseline on four seeds: one is ahead, one is the same, of one nobody knows."""
+    means = {"base": (0.70, 0.71, 0.69, 0.70), "ahead": (0.80, 0.81, 0.79, 0.805), "same": (0.70, 0.711, 0.69, 0.70)}
+    means["open"] = (0.75, 0.66, 0.74, 0.69)
+    runs = {
+        label: [
+            replace(scored(label, seed, *(value + 0.001 * user for user in range(12))), identity={"data": "d"})
+            for seed, value in enumerate(each)
+        ]
+        for label, each in means.items()
+    }
+    rows = [
+        Line(label, [0, 1, 2, 3], {}, {}, {"existing_after": {}} if label != "base" else {}, {}, None) for label in runs
+    ]
+    comparison = Comparison("accuracy", "test", "base", None, rows, [])
+    section = differences_section(comparison, runs)
+    assert section is not None
+    page = report([run for own in runs.values() for run in own], title="Differences", sections=[section])
+    browser.open(write_page(tmp_path / "differences.html", page))
+    drawn = browser.js(
+        """return [...document.querySelectorAll("#section-1 g.difference")].map((row) => {
+            const line = row.querySelector("line"), place = row.querySelector("path").getAttribute("transform");
+            return [row.querySelector("title").textContent, +line.getAttribute("x1"), +line.getAttribute("x2"),
+                    +place.match(/translate\\(([^,]+)/)[1]];
+        })"""
+    )
+    answers = ["better", "equal to a point", "not decided; about "]
+    zero = browser.js("return +document.querySelector('#section-1 line.axis').getAttribute('x1')")
+    assert len(drawn) == 3
+    for (title, low, high, middle), answer, label in zip(drawn, answers, ("ahead", "same", "open"), strict=True):
+        assert title.startswith(f"{label}, existing: ") and answer in title
+        gaps = [ours - theirs for ours, theirs in zip(means[label], means["base"], strict=True)]
+        assert middle == pytest.approx((low + high) / 2, abs=0.2)
+        half = half_width(gaps)
+        assert (low > zero) == (sum(gaps) / 4 > half)
+        unit = (middle - zero) / (sum(gaps) / 4)
+        assert (high - low) / 2 == pytest.approx(half * unit, rel=0.05)
+    for scheme in ("light", "dark"):
+        browser.look(390, 800, scheme=scheme)
+        assert browser.js("return document.documentElement.scrollWidth") <= 390
+    browser.look(1280)
     assert browser.errors() == []

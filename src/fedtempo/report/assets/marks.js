@@ -87,6 +87,48 @@ function bars(host, spec) {
   host.append(svg);
 }
 
+// Differences with their intervals: rows of [name, value, low, high, words]; the margin around 0 is shaded.
+function forest(host, spec) {
+  host.replaceChildren();
+  const width = Math.max(320, Math.round(host.clientWidth || 640)),
+    wide = width >= 560,
+    line = wide ? 30 : 46;
+  const longest = Math.max(4, ...spec.rows.map(([name]) => short(name, 34).length));
+  const left = wide ? Math.min(width * 0.36, 16 + 7 * longest) : 12,
+    right = wide ? 236 : 20,
+    top = 12;
+  const height = top + spec.rows.length * line + 42;
+  const ends = spec.rows.flatMap(([, value, low, high]) => known([value, low, high]));
+  const x = scale(padded([...ends, 0, -spec.margin, spec.margin], {}), [left, width - right]);
+  const domain = [x.invert(left), x.invert(width - right)];
+  const said = spec.rows.map(([name, value, low, high, answer]) => {
+    const interval = low == null ? "" : `, 95 % interval ${show.value(low)} to ${show.value(high)}`;
+    return `${name}: ${show.value(value)}${interval}, ${answer}`;
+  });
+  const label = `${spec.whatItShows}: ${spec.x}. ${said.join("; ")}.`;
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": label });
+  const low = height - 34;
+  if (spec.margin)
+    svg.append(
+      shape("rect", { x: x(-spec.margin), y: top, width: x(spec.margin) - x(-spec.margin), height: low - top, class: "shade" }),
+    );
+  for (const value of ticks(...domain, Math.max(2, Math.floor((width - left - right) / 70)))) {
+    svg.append(shape("line", { x1: x(value), x2: x(value), y1: top, y2: low, class: value ? "grid" : "axis" }));
+    svg.append(words(show.tick(value), x(value), low + 16, "tick", { "text-anchor": "middle" }));
+  }
+  svg.append(words(spec.x, width - right, height - 2, "name", { "text-anchor": "end" }));
+  spec.rows.forEach(([name, value, from, to, answer], position) => {
+    const y = top + position * line + line / 2 + (wide ? 0 : 10);
+    const title = wide ? words(short(name, 34), left - 10, y + 4, "row", { "text-anchor": "end" }) : words(`${name}: ${answer}`, left, y - 14, "row");
+    const row = shape("g", { class: "difference" }, shape("title", {}, said[position]), title);
+    if (from != null) row.append(shape("line", { x1: x(from), x2: x(to), y1: y, y2: y, class: "bridge", stroke: colour(0) }));
+    if (value != null) row.append(mark(0, x(value), y, 5));
+    if (wide) row.append(words(answer, width - right + 14, y + 4, "value"));
+    svg.append(row);
+  });
+  host.append(svg);
+}
+
 // Clients side by side, labels from bottom to top, darker where a client has more rows of a label;
 // above it how many rows each client has.
 function heatMap(host, picture) {

@@ -148,6 +148,7 @@ function sectionFigures(data) {
     const spec = { whatItShows: host.dataset.heading };
     const drawings = {
       bars: () => bars(host, { ...figure, ...spec }),
+      forest: () => forest(host, { ...figure, ...spec }),
       rates: () => planSection(host, figure),
       lines: () =>
         lineChart(host, {
