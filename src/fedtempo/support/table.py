@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedtempo.errors import unknown
 from fedtempo.support.csv_rows import CsvRows
+from fedtempo.support.csv_rows import csv_cell
 from fedtempo.support.json_text import JsonTable
 from fedtempo.support.terminal import Terminal, printable
 
