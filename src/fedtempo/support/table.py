@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedtempo.errors import unknown
 from fedtempo.support.csv_rows import CsvRows
-from fedtempo.support.csv_rows import csv_cell
 from fedtempo.support.json_text import JsonTable
-from fedtempo.support.terminal import Terminal, printable
+from fedtempo.support.printable import printable
+from fedtempo.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

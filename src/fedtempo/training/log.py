@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fedtempo.support.terminal import printable
+from fedtempo.support.printable import printable
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
