@@ -32,7 +32,7 @@ def differences_section(comparison: Comparison, runs: Mapping[str, Sequence[Run]
     lower = " (positive: lower, which is better)" if comparison.lower_is_better else ""
     heads = ["contestant", "users", "answer", "difference", "over seeds, 95 %", "p (Holm)", "why"]
     rows = [
-        [one.label, one.users, in_words(one), one.seeds.value, _interval(one), one.corrected, one.reason]
+        [one.label, one.users, answer_in_words(one), one.seeds.value, _interval(one), one.corrected, one.reason]
         for one in found
     ]
     if comparison.target is not None:
@@ -51,13 +51,13 @@ def differences_section(comparison: Comparison, runs: Mapping[str, Sequence[Run]
 def forest_of(decisions: Sequence[Decision], what: str, margin: float) -> Forest:
     """The picture of these answers."""
     rows = [
-        ForestRow(f"{one.label}, {one.users}", one.seeds.value, one.seeds.low, one.seeds.high, in_words(one))
+        ForestRow(f"{one.label}, {one.users}", one.seeds.value, one.seeds.low, one.seeds.high, answer_in_words(one))
         for one in decisions
     ]
     return Forest(rows, f"difference in {what}", margin)
 
 
-def in_words(one: Decision) -> str:
+def answer_in_words(one: Decision) -> str:
     """The answer with the seeds that would decide, where it is open.
 
     A difference within the margin is equal to a point.

@@ -17,7 +17,8 @@ import pytest
 from rich.table import Table
 
 import fedtempo as ft
-from fedtempo.support.terminal import Terminal, printable
+from fedtempo.support.printable import printable
+from fedtempo.support.terminal import Terminal
 from tests.programs import fedtempo
 from tests.slow import slow_but
 
