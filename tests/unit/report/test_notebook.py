@@ -86,7 +86,7 @@ def test_a_round_says_who_was_refused(result: ft.Result) -> None:
     failed = next(report for report in result.history if report.failures)
     html = failed._repr_html_()
     shape_of(failed)
-    assert f"Round {failed.round}" in html
+    assert f"Round {failed.number}" in html
     assert f"client {failed.failures[0].client}: " in html
     assert f"{failed.loss:.4f}" in html
 
