@@ -169,13 +169,12 @@ def test_the_commands_with_a_folder_of_data(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "run.token").stat().st_mode & 0o077 == 0
 
 
-def test_a_server_at_another_loopback_address_is_found_there_and_only_there(tmp_path: Path) -> None:
-    make_keys(tmp_path / "elsewhere", 1, ["127.0.0.2"])
-    file = experiment_file("FedDecay", rounds=1)
-    with Stage(tmp_path, file, nodes=1, options=("--host", "127.0.0.2"), secure=False) as stage:
-        assert stage.address.startswith("127.0.0.2:")
-        assert not listens(int(stage.address.rpartition(":")[2]))
-        assert stage.run() == 0, stage.errors
+def test_a_server_listens_at_its_address_and_only_there(tmp_path: Path) -> None:
+    options = ("--host", "127.0.0.2")
+    with Stage(tmp_path, experiment_file("FedDecay"), nodes=1, start=False, options=options, secure=False) as stage:
+        host, _, port = stage.address.rpartition(":")
+        assert host == "127.0.0.2"
+        assert not listens(int(port))
 
 
 def test_a_second_server_of_a_run_is_refused(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_oversized_slow_doubled_and_posing_answers(tmp_path: Path) -> None:
         assert "wanted of the second: 0" in stage.said(1), "it did try"
 
 
+@pytest.mark.slow("the server has to wait in vain; what loaders raise is tested in tests/unit/deploy, too")
 def test_a_loader_that_raises_is_named_at_the_server_and_at_the_node(tmp_path: Path) -> None:
     options = ("--patience", "6")
     with Stage(tmp_path, experiment_file("FedDecay", rounds=1), nodes=1, start=False, options=options) as stage:
