@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, threats
 
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 LINES = [line for line in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines() if "::" in line]
@@ -41,11 +42,24 @@ def test_every_named_test_is_there_and_runs_when_the_page_says(line: str) -> Non
         assert len(set(slow.values())) == 2
 
 
-@pytest.mark.parametrize("line", [line for line in SECURITY.splitlines() if line.startswith("| ")])
-def test_every_line_of_the_threat_model_has_its_test(line: str) -> None:
-    if line.startswith("| not trusted with"):
-        return
-    named = re.findall(r"`(tests/[^`]+)::(\w+)`", line)
-    assert named
-    for path, name in named:
-        assert name in found_in(path), f"{path}::{name}"
+@pytest.mark.parametrize("who", threats.table(), ids=lambda who: who["name"])
+def test_every_promise_of_the_threat_table_has_its_test(who: dict[str, Any]) -> None:
+    for row in who["row"]:
+        assert row["promise"]
+        assert row["tests"], row["on"]
+        for test in row["tests"]:
+            path, _, name = test.partition("::")
+            assert name in found_in(path), test
+
+
+@pytest.mark.parametrize("who", threats.table(), ids=lambda who: who["name"])
+def test_everybody_is_asked_about_everything(who: dict[str, Any]) -> None:
+    """What is not promised says why, and where something is, that is no excuse."""
+    promised, excused = {row["tries"] for row in who["row"]}, who.get("open", {})
+    assert promised | set(excused) == set(threats.TRIES)
+    assert not promised & set(excused)
+    assert all(excused.values())
+
+
+def test_security_says_what_the_threat_table_says() -> None:
+    assert threats.written(SECURITY) == SECURITY, "python -m tests.threats --write"

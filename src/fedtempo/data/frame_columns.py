@@ -115,7 +115,7 @@ def read_csv(path: Path, names: Collection[str] = (), separator: str = ",", deci
         rule = f"{separator!r} between its cells, or separator={other!r} must be given"
         raise DataError(f"{path.name} must have {rule}. Got the header {shown(header[0])}.")
     if len(set(header)) != len(header) or not header:
-        raise DataError(f"{path.name} must start with a line of different column names. Got {header}.")
+        raise DataError(f"{path.name} must start with a line of different column names. Got {shown(header)}.")
     if not rows:
         raise DataError(f"{path.name} must have rows below its line of column names. Got none.")
     for number, row in rows:
