@@ -15,7 +15,8 @@ import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.schedules import per_round, sequence
 from fedtempo.server.cohort import as_cohort, fixed
-from fedtempo.training.checks.settings import check_cohort, check_device, check_evaluation, check_protocol
+from fedtempo.support.accelerator import device_of
+from fedtempo.training.checks.settings import check_cohort, check_evaluation, check_protocol
 from fedtempo.training.prepare import prepare
 
 NAN, INF = math.nan, math.inf
@@ -243,12 +244,12 @@ def test_personal_tensors_that_are_a_clients_own() -> None:
 @pytest.mark.parametrize("device", ["cuda:99", "tpu", "", "meta", None, 5, True, NAN])
 def test_a_device_that_is_not_here(device: Any) -> None:
     with pytest.raises(ft.ConfigError, match="device must be"):
-        check_device(device)
+        device_of(device)
 
 
 def test_the_devices_that_are_here() -> None:
-    check_device("cpu")
-    check_device(torch.device("cpu"))
+    device_of("cpu")
+    device_of(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("cohorts", [[NEW], [[99]], [[-1]], [TRAINING[:1] * 2], [TRAINING[:1], NEW]])

@@ -55,8 +55,9 @@ def in_pieces_that_fit(notes: ProcessNotes, block: Block, work: Callable[[Block]
 def _lower(notes: ProcessNotes, count: int) -> None:
     notes.most_clients = count // 2
     _LOG.warning("out of memory with %d clients side by side: going on with %d", count, notes.most_clients)
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    if torch.accelerator.is_available():
+        module = torch.get_device_module(torch.accelerator.current_accelerator())
+        module.empty_cache()
 
 
 def part_of(block: Block, start: int, stop: int) -> Block:

@@ -16,9 +16,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Literal, get_args
 
-import torch
-
 from fedtempo.errors import ConfigError, require
+from fedtempo.support.accelerator import accelerator_in_use
 
 StartMethod = Literal["fork", "spawn"]
 FORCED = "FEDTEMPO_START_METHOD"
@@ -45,12 +44,6 @@ def why_not_fork() -> str | None:
     if sys.platform == "darwin":
         return "forking is not safe on macOS"
     return "an accelerator is in use, whose state does not survive a fork" if accelerator_in_use() else None
-
-
-def accelerator_in_use() -> bool:
-    """Whether this process has started an accelerator. Asking whether there is one does not start it."""
-    questions = (getattr(getattr(torch, name, None), "is_initialized", None) for name in ("cuda", "xpu"))
-    return any(ask is not None and bool(ask()) for ask in questions)
 
 
 def required_start_method() -> StartMethod:

@@ -109,6 +109,9 @@ def train(
             if not is_out_of_memory(error):
                 for _ in serial.train(problem, program, received, now, clients, personal):
                     pass
+            if len(clients) == 1 and is_out_of_memory(error):
+                one = f"client {problem.data.name_of(int(clients[0]))}, round {now.round}"
+                raise TrainingError(f"{one}: {what_failed(error)}") from error
             where = f"clients {clients[0]} to {clients[-1]}, round {now.round}"
             hint = "backend='serial' runs them one by one"
             raise TrainingError(f"{where}, side by side: {what_failed(error)}. {hint}.") from error

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from fedtempo.cli.fair import OUT, FairOptions, run_fair, show_fair
-from fedtempo.cli.options import AllowCode, AsJson, Overrides, Quiet
+from fedtempo.cli.options import AllowCode, AsJson, OnDevice, Overrides, Quiet, device_override, workers_on
 from fedtempo.comparison import (
     Comparison,
     Entrant,
@@ -76,6 +76,7 @@ def compare(
     seeds: Annotated[int | None, typer.Option(help="Seeds of each contestant; 1 by default, 5 with --tune.")] = None,
     only: Annotated[bool, typer.Option("--only", help="Leave out the baselines FedAvg and local training.")] = False,
     overrides: Overrides = None,
+    device: OnDevice = None,
     target: Annotated[float | None, typer.Option(help="Also print what it cost to reach this score.")] = None,
     reference: Annotated[str | None, typer.Option(help="Compare with this contestant; the first by default.")] = None,
     out: Annotated[
@@ -141,6 +142,8 @@ def compare(
     With --tune every contestant's rates are tuned first. The plan is written to --out (by default: compared) before any
     run. The answers are better, worse, no difference, can't tell or not converged.
     """
+    overrides = [*(overrides or []), *device_override(device)]
+    workers = workers_on(device, workers)
     tuning = {
         "trials": trials,
         "tuning_seeds": tuning_seeds,

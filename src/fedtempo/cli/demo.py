@@ -10,8 +10,9 @@ import typer
 
 from fedtempo.cli.demo_page import KINDS, DemoFindings
 from fedtempo.cli.demo_runs import ROUNDS, SEEDS, run_demo, tune_demo
-from fedtempo.cli.options import AsJson, Quiet, writable
+from fedtempo.cli.options import AsJson, OnDevice, Quiet, workers_on, writable
 from fedtempo.errors import is_count, require
+from fedtempo.support.accelerator import CPU, device_of
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 
@@ -23,6 +24,7 @@ def demo(
     workers: Annotated[
         int | None, typer.Option(help="Runs at a time, each in a process; by default one a processor, two at most.")
     ] = None,
+    device: OnDevice = None,
     tune: Annotated[bool, typer.Option("--tune", help="Search the rates that the demo uses, and print them.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -31,15 +33,17 @@ def demo(
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
     require(is_count(seeds), "seeds", "an int >= 1", seeds)
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
+    place = CPU if device is None else device_of(device)
     writable(out)
-    at_once = workers or min(2, os.cpu_count() or 1)
+    at_once = workers_on(device, workers) or min(2, os.cpu_count() or 1)
     silent = quiet or as_json
     if tune:
-        observed = tune_demo(out, rounds, at_once, lambda done, total, name: _tell(silent, f"{done}/{total}: {name}"))
+        tell = lambda done, total, name: _tell(silent, f"{done}/{total}: {name}")  # noqa: E731
+        observed = tune_demo(out, rounds, at_once, tell, place)
         say(json_text({f"{alpha:g}": found for alpha, found in observed.items()}, indent=None if as_json else 1))
         return
     runs = run_demo(
-        rounds, seeds, at_once, lambda done, total: _tell(silent or done % seeds > 0, f"{done} of {total} runs")
+        rounds, seeds, at_once, lambda done, total: _tell(silent or done % seeds > 0, f"{done} of {total} runs"), place
     )
     found = DemoFindings(runs, rounds)
     page = found.write(out, f"fedtempo demo --rounds {rounds} --seeds {seeds}")

@@ -14,6 +14,7 @@ from fedtempo.models import mlp
 from fedtempo.schedules import decaying_k
 from fedtempo.study import Budget, from_functions, make_plan, tune_alike
 from fedtempo.study.driver import PendingRun, perform_all
+from fedtempo.support.accelerator import CPU
 from fedtempo.support.files import sole_user
 from fedtempo.training.loop import drained
 from fedtempo.training.run import train
@@ -80,7 +81,7 @@ def demo_data(seed: int, alpha: float) -> FederatedData:
     return load("digits").split(dirichlet(clients=40, alpha=alpha), new_clients=0.2, seed=seed, min_samples=5)
 
 
-def settings_for(rounds: int) -> dict[str, Any]:
+def settings_for(rounds: int, device: str = CPU) -> dict[str, Any]:
     """What all runs have in common."""
     return {
         "model": mlp(64, [64], 10),
@@ -89,6 +90,7 @@ def settings_for(rounds: int) -> dict[str, Any]:
         "batch_size": 16,
         "evaluation": Evaluation(every=max(1, rounds // 4), lr=FINE_TUNING),
         "backend": "vectorised",
+        "device": device,
     }
 
 
@@ -101,6 +103,7 @@ class DemoJob:
     seed: int
     rounds: int
     command: str
+    device: str
 
     @property
     def name(self) -> str:
@@ -115,17 +118,19 @@ class DemoJob:
         """Train, and return what the table and the page need."""
         algorithm = MAKERS[self.label](**TUNED[self.alpha][self.label])
         data = demo_data(self.seed, self.alpha)
-        settings = {**settings_for(self.rounds), "data": data, "algorithm": algorithm, "seed": self.seed}
+        settings = {**settings_for(self.rounds, self.device), "data": data, "algorithm": algorithm, "seed": self.seed}
         result = drained(train(**settings, progress=False))
         result.history = [replace(report, params={}) for report in result.history]
         return DemoRun(self.label, self.alpha, self.seed, Run.of(result, self.label, self.command).drawn())
 
 
-def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int], None]) -> list[DemoRun]:
+def run_demo(
+    rounds: int, seeds: int, workers: int, announce: Callable[[int, int], None], device: str = CPU
+) -> list[DemoRun]:
     """Every contestant on every seed, in as many processes as there are workers; `announce` gets how many are done."""
     command = f"fedtempo demo --rounds {rounds} --seeds {seeds}"
     jobs = [
-        DemoJob(label, alpha, seed, rounds, command)
+        DemoJob(label, alpha, seed, rounds, command, device)
         for seed in range(seeds)
         for alpha, tuned in TUNED.items()
         for label in tuned
@@ -139,13 +144,13 @@ def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int
 
 
 def tune_demo(
-    out: Path, rounds: int, workers: int, observe: Callable[[int, int, str], None]
+    out: Path, rounds: int, workers: int, observe: Callable[[int, int, str], None], device: str = CPU
 ) -> dict[float, dict[str, Mapping[str, float]]]:
     """The best rates of every contestant: eight trials each, the same rounds, two seeds that the demo does not show."""
     found: dict[float, dict[str, Mapping[str, float]]] = {}
     for alpha, contestants in TUNED.items():
         folder = out / f"alpha-{alpha:g}"
-        settings = {**settings_for(rounds), "data": _data_of(alpha)}
+        settings = {**settings_for(rounds, device), "data": _data_of(alpha)}
         makers = {label: MAKERS[label] for label in contestants}
         names = {name for label in contestants for name in contestants[label]}
         ranges = dimensions_of({name: RANGES[name] for name in RANGES if name in names})

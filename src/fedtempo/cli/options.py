@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.config.own_code import own_names
 from fedtempo.errors import FedTempoError, OutputError, first_line
 from fedtempo.report.folder import WRITTEN
+from fedtempo.support.accelerator import CPU
 from fedtempo.support.terminal import say
 from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.storage.folders import require_unwritten
@@ -25,8 +27,22 @@ AllowCode = Annotated[
     list[str] | None,
     typer.Option(help="A module (package.module) that may be named although it is not beside the file; repeatable."),
 ]
+OnDevice = Annotated[
+    str | None,
+    typer.Option("--device", help="Where models train: cpu, cuda, ..., or auto, the accelerator that torch finds."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def device_override(device: str | None) -> list[str]:
+    """The `--set` of a device, if one is given."""
+    return [] if device is None else [f"device={json.dumps(device)}"]
+
+
+def workers_on(device: str | None, workers: int | None) -> int | None:
+    """How many runs at a time: those on an accelerator share its memory, so by default one."""
+    return 1 if workers is None and device not in (None, CPU) else workers
 
 
 def new_folder(out: Path) -> None:

@@ -17,13 +17,13 @@ import typer
 from rich.table import Column, Table
 
 from fedtempo.cli.data import DataDir
-from fedtempo.cli.options import AsJson, Quiet
+from fedtempo.cli.options import AsJson, OnDevice, Quiet, workers_on
 from fedtempo.cli.reproduction_page import write_reproduction
 from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
-from fedtempo.papers.framework.changed import with_settings
+from fedtempo.papers.framework.changed import on_device, with_settings
 from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.counting import judged_outcome, write_index
 from fedtempo.papers.framework.definitions import Scale
@@ -47,6 +47,7 @@ from fedtempo.papers.situation_table import PAGE, write_situations
 from fedtempo.papers.ten_claims import TEN, write_claims
 from fedtempo.study.driver import Observe
 from fedtempo.study.estimate import duration
+from fedtempo.support.accelerator import device_of
 from fedtempo.support.kind import in_words, kind_here
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once
@@ -108,6 +109,7 @@ def reproduce(
     workers: Annotated[
         int | None, typer.Option(help="Runs at the same time, by default one per processor; changes no number.")
     ] = None,
+    device: OnDevice = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -124,7 +126,7 @@ def reproduce(
     require(docs is not None or not from_stored, "--from-stored", "given with --docs", from_stored)
     for asked, option in ((only, "--only"), (seeds, "--seeds")):
         require(not (from_stored and asked), option, "left out with --from-stored: all stored runs are shown", asked)
-    for other, option in ((changes, "--set"), (compare_with, "--compare-with")):
+    for other, option in ((changes, "--set"), (compare_with, "--compare-with"), (device, "--device")):
         require(not (docs and other), option, "left out with --docs, which shows the scale's own stored runs", other)
     if name is None and from_stored and docs is not None:
         _write_all_pages(docs)
@@ -132,13 +134,18 @@ def reproduce(
     chosen = _named(name)
     if changes:
         chosen = with_settings(chosen, scale, pairs_of(changes, "--set"))
-    folder = out or Path("reproduced") / chosen.name / "-".join([scale, *(_in_a_path(one) for one in changes or ())])
+    if device is not None:
+        chosen = on_device(chosen, device_of(device))
+    named = [*(changes or ()), *([] if device is None else [device])]
+    folder = out or Path("reproduced") / chosen.name / "-".join([scale, *(_in_a_path(one) for one in named)])
     stored = stored_runs(docs, chosen.name) if docs is not None and scale == JUDGED else None
     repeated = None if compare_with is None else _stored_before(chosen, scale, folder, only or (), compare_with)
     if from_stored:
         outcome = _from_stored(chosen, scale, stored)
     else:
-        outcome = _trained(chosen, scale, folder, stored, seeds, only or (), data_dir, workers, quiet or as_json)
+        outcome = _trained(
+            chosen, scale, folder, stored, seeds, only or (), data_dir, workers_on(device, workers), quiet or as_json
+        )
     paths = _written(chosen, outcome, folder, docs, stored)
     if repeated is not None:
         judged = judged_runs(chosen, with_choices(chosen.scales[scale], outcome.choices), seeds, folder, only or ())

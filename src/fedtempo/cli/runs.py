@@ -15,6 +15,7 @@ from fedtempo.cli.options import (
     AllowCode,
     AsJson,
     ExperimentPath,
+    OnDevice,
     Overrides,
     Quiet,
     new_folder,
@@ -34,6 +35,7 @@ from fedtempo.config import (
 from fedtempo.deploy.launch.plans import DEPLOYMENT, ServerPlan
 from fedtempo.errors import OutputError, require
 from fedtempo.report import REPORT, follow, summary
+from fedtempo.support.accelerator import device_of
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.result import Result
@@ -62,6 +64,7 @@ def run(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
+    device: OnDevice = None,
     trackers: Annotated[
         list[str] | None, typer.Option("--tracker", help="Log rounds to csv, jsonl, tensorboard, mlflow or wandb.")
     ] = None,
@@ -75,6 +78,7 @@ def run(
         "ray_address": ray_address,
         "workers": workers,
         "seed": seed,
+        "device": device,
         "trackers": trackers or None,
     }
     changes = [f"{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
@@ -111,6 +115,7 @@ def resume(
     without: Annotated[
         list[str] | None, typer.Option(help="For a deployment: a node of the run to go on without; repeatable.")
     ] = None,
+    device: OnDevice = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -119,6 +124,7 @@ def resume(
         from fedtempo.cli import deploy
 
         require(rounds is None, "rounds", "left out for a deployment: its nodes know the number", rounds)
+        require(device is None, "device", "left out for a deployment: its nodes have devices of their own", device)
         require(not same_kind, "same_kind", "left out for a deployment: its nodes compute, each on its own", same_kind)
         place = (host or ServerPlan.host, ServerPlan.port if port is None else port)
         deploy.resume_server(folder, keys, *place, insecure, as_json, quiet, allow, allow_code, without)
@@ -131,6 +137,8 @@ def resume(
     file = read_stored(folder / EXPERIMENT, allow or [], allow_code or [])
     if rounds is not None:
         file = with_rounds(file, rounds)
+    if device is not None:
+        file = file.model_copy(update={"device": device_of(device)})
     training = train_file(
         file, folder, resume=True, trackers=trackers_of(file), as_planned=as_planned, same_kind=same_kind
     )

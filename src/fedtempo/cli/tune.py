@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from fedtempo.cli.options import AllowCode, AsJson, ExperimentPath, Overrides, Quiet, allowing_code
+from fedtempo.cli.options import (
+    AllowCode,
+    AsJson,
+    ExperimentPath,
+    OnDevice,
+    Overrides,
+    Quiet,
+    allowing_code,
+    device_override,
+    workers_on,
+)
 from fedtempo.config import overrides_of
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import RunsAtOnce, runs_at_once
@@ -26,6 +36,7 @@ def tune(
     grid: Annotated[str | None, typer.Option(help="A paper's algorithm and grid; listed below.")] = None,
     space: Annotated[Path | None, typer.Option(help="A TOML file whose tune table replaces the experiment's.")] = None,
     overrides: Overrides = None,
+    device: OnDevice = None,
     allow_code: AllowCode = None,
     method: Annotated[
         str | None, typer.Option(help="grid or hyperband; by default grid if every field is a list of choices.")
@@ -49,9 +60,11 @@ def tune(
     The file's table "tune" says which values are tried, such as "algorithm.lr" = { log = [0.001, 1.0] }; or give a
     --grid.
     """
-    found_space = space_of(experiment, grid, space, overrides_of(overrides), allow_code or [])
+    found_space = space_of(
+        experiment, grid, space, overrides_of([*(overrides or []), *device_override(device)]), allow_code or []
+    )
     plan = plan_search(found_space, method, trials, seeds, sampler)
-    at_once = _at_once(plan, workers)
+    at_once = _at_once(plan, workers_on(device, workers))
     if not (quiet or as_json):
         say(str(at_once), error=True)
 

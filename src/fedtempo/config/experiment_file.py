@@ -42,8 +42,8 @@ from fedtempo.server.asynchrony import ASYNCHRONY, Asynchrony
 from fedtempo.server.cohort import Cohort, bernoulli, by_samples
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
+from fedtempo.support.accelerator import device_of
 from fedtempo.support.files import read_inside
-from fedtempo.training.checks.settings import check_device
 from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.trackers import TRACKERS, Tracker
 
@@ -255,7 +255,7 @@ def _check_names(experiment: ExperimentFile) -> None:
     make_loss(experiment.loss)
     _metrics(experiment)
     make_augment(experiment.augment)
-    check_device(experiment.device)
+    device_of(experiment.device)
     check_data(experiment.data)
     checked("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())

@@ -23,6 +23,8 @@ def what_failed(error: BaseException) -> str:
     said = first_line(error)
     if said.startswith("vmap: It looks like"):  # torch's text on values that decide the way is long, asks for an issue
         return f"what the model computes depends on the data{place_of(error)}"
+    if isinstance(error, torch.OutOfMemoryError):
+        return f"the device's memory ran out: use a smaller batch_size, or accumulate= ({said})"
     kind = type(error).__name__
     return f"{kind if said == kind else f'{kind}: {said}'}{place_of(error)}"
 

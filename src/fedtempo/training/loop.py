@@ -16,6 +16,7 @@ from fedtempo.backends import Engine, engine_for
 from fedtempo.errors import require
 from fedtempo.federation.costs import Ledger
 from fedtempo.params import select, size_in_bytes
+from fedtempo.support.accelerator import told_in_one_line
 from fedtempo.support.allocator import freed_memory_kept
 from fedtempo.support.kind import kind_here
 from fedtempo.support.threads import one_thread
@@ -66,6 +67,7 @@ def train_experiment(
     # A history of all models may not fit into memory. Long runs keep the reports and drop their models.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
+        told_in_one_line(federation.problem.device),
         one_thread(),
         freed_memory_kept(),
         closing(store),

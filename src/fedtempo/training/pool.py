@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, Self
 
 import torch
 
-from fedtempo.errors import FedTempoError, TrainingError
+from fedtempo.errors import FedTempoError, TrainingError, require
+from fedtempo.support.accelerator import accelerator_in_use
 from fedtempo.support.threads import usable_processors
 
 STOP_WITHIN_SECONDS = 5.0
@@ -92,6 +93,8 @@ class Pool:
     """
 
     def __init__(self, perform: Perform, workers: int, method: Literal["fork", "spawn"]) -> None:
+        rule = "1 once this process has used an accelerator, whose state does not survive a fork"
+        require(method != "fork" or not accelerator_in_use(), "workers", rule, workers)
         self._context: Any = multiprocessing.get_context(method)
         self._perform = perform
         self._most = workers

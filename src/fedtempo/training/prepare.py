@@ -30,6 +30,7 @@ from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
+from fedtempo.support.accelerator import AUTO, device_of
 from fedtempo.tasks import PerSample, Task, as_task, scored_on_next_tokens, with_metrics
 from fedtempo.training.checks.compression import check_compression
 from fedtempo.training.checks.devices import check_asynchrony, check_clock, with_devices
@@ -39,7 +40,6 @@ from fedtempo.training.checks.scoring import check_metrics, check_sample_weights
 from fedtempo.training.checks.settings import (
     check_aggregator,
     check_cohort,
-    check_device,
     check_evaluation,
     check_personal,
     check_protocol,
@@ -96,8 +96,9 @@ def prepare(
     The order is from cheap to expensive and from general to particular: settings on their own, then data, model and
     task, then the model on a real batch, then what depends on the cohort, last the backend.
     """
-    _check_plain(data, algorithm, rounds, seed, dtype, device, block, workers, autocast, over_selection, worker_timeout)
+    _check_plain(data, algorithm, rounds, seed, dtype, block, workers, autocast, over_selection, worker_timeout)
     check_protocol(evaluation)
+    asked_for, device = device, device_of(device)
     cluster = cluster_for(backend, ray_address, ray_gpus, ray_loader)
     batching, rule, given = Batching(batch_size, batches), as_cohort(cohort, cohorts), given_tensors(init)
     data.check()
@@ -131,6 +132,7 @@ def prepare(
     has_workers = choice.workers != 1 or cluster is not None
     require(has_workers or not kills, "faults.kill", "0 where no workers can be killed", faults)
     origin, notes = start_notes(federation, origin, given, obstacle, model)
+    notes += (f"device: auto is {device!r} here",) if asked_for == AUTO else ()
     return Experiment(
         federation=federation,
         backend=choice.backend,
@@ -233,7 +235,6 @@ def _check_plain(
     rounds: int,
     seed: int,
     dtype: torch.dtype,
-    device: str,
     block: int | None,
     workers: int | None,
     autocast: bool,
@@ -242,7 +243,6 @@ def _check_plain(
 ) -> None:
     """Check the settings that can be judged without looking at any other."""
     check_rounds(rounds)
-    check_device(device)
     require(isinstance(data, FederatedData), "data", "a FederatedData (split a table first)", data)
     table = isinstance(data.bounds, np.ndarray) and data.bounds.ndim == 2 and data.bounds.shape[1] == 4
     require(table, "data.bounds", "an array with four positions per client, as from_clients makes it", data.bounds)

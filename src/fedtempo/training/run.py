@@ -135,7 +135,7 @@ def run(
             `data.client(i, dtype=...)` gives rows as the run sees them, by default in float32.
         autocast: Whether the model computes in bfloat16 where torch holds that safe (`torch.autocast`); weights, losses
             and updates stay in `dtype`.
-        device: Where the model trains, as torch names it.
+        device: Where the model trains, as torch names it, or `"auto"`: the accelerator that torch finds, else the CPU.
         init: Tensors to start from, `"model"` to keep the module's own weights, or `"seed"` to draw them all.
         init_clients: Personal tensors that particular clients start from.
         evaluation: How users are scored; None scores nobody.

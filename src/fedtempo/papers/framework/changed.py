@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fedtempo.errors import ConfigError, unknown
+from fedtempo.papers.framework.definitions import PaperRun, Scale, Training
 from fedtempo.papers.framework.reproduction import Reproduction
 
 ROUNDS = "rounds"
@@ -31,6 +32,19 @@ def with_settings(reproduction: Reproduction, scale: str, changes: Mapping[str, 
         tuning = replace(tuning, settings=shorter)
     scales = {**reproduction.scales, scale: replace(sized, settings=settings, tuning=tuning)}
     return replace(reproduction, scales=scales)
+
+
+def on_device(reproduction: Reproduction, device: str) -> Reproduction:
+    """The reproduction whose models train on this device. Its runs are kept as others than the CPU's."""
+
+    def runs(scale: Scale, seed: int) -> list[PaperRun]:
+        planned = reproduction.runs(scale, seed)
+        return [
+            replace(run, settings={**run.settings, "device": device}) if isinstance(run, Training) else run
+            for run in planned
+        ]
+
+    return replace(reproduction, runs=runs)
 
 
 def _changed(name: str, inside: list[str], old: object, value: object) -> object:

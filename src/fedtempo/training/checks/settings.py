@@ -12,7 +12,7 @@ import torch
 
 from fedtempo.algorithms.parts.rate_rules import CENTRE, HISTORY
 from fedtempo.client.phase import Phase
-from fedtempo.errors import ConfigError, FedTempoError, first_line, is_count, require, shown
+from fedtempo.errors import ConfigError, FedTempoError, first_line, is_count, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
@@ -35,16 +35,6 @@ Found = tuple[str, Now, float]
 def check_rounds(rounds: int) -> None:
     """Rounds are counted from one up."""
     require(is_count(rounds) and rounds <= MOST, "rounds", f"an int in [1, {MOST}]", rounds)
-
-
-def check_device(device: str | torch.device) -> None:
-    """The device exists here and can hold numbers."""
-    rule = "a device that torch can use here, such as 'cpu'"
-    require(isinstance(device, (str, torch.device)), "device", rule, device)
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(f"device must be {rule}. Got {shown(device)}: {first_line(error)}.") from error
 
 
 def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
