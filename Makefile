@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test coverage test-all test-kinds test-newest test-oldest numbers numbers-wide numbers-made words words-made move test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
+.PHONY: help demo test coverage test-all test-kinds test-newest test-oldest method-pages numbers numbers-wide numbers-made words words-made move test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -73,6 +73,11 @@ $(VENV)-flwr-datasets/.made: pyproject.toml
 
 test-flwr-datasets: $(VENV)-flwr-datasets/.made ## run the tests of the adapter for Flower's partitioners
 	$(VENV)-flwr-datasets/bin/python -m pytest tests/unit/data/test_adapters.py $(ARGS)
+
+method-pages: $(VENV)/.dev ## write what pages say of all algorithms anew: the map with its picture, wrappers, what a server sees
+	$(BIN)/python -m tests.laws.test_curious_server
+	$(BIN)/python -m tests.laws.test_pairs
+	$(BIN)/python -m benchmarks.methods_page
 
 numbers: $(VENV)/.dev ## compare the zoo's numbers with numbers.json, in under a minute
 	$(BIN)/python -m tests.frozen.numbers $(ARGS)

@@ -24,7 +24,10 @@ from fedtempo.papers.framework.reproduction import Reproduction
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, RESULTS = DOCS / "methods.md", DOCS / "results"
+PICTURE = DOCS / "images" / "methods.svg"
 UNKNOWN = "not measured"
+WIDTH, INK = 1180, "#222222"
+STEP_BY_STEP, BETWEEN_ROUNDS, AT_THE_SERVER = "#e0f2f1", "#fff3e0", "#e8eaf6"
 WORTH_TELLING = 0.25
 """Steps of FedAvg's; less is within what two measurements differ by."""
 ROW = re.compile(r"^(\| `(\w+)` \|(?: [^|]+ \|){4})[^|]+\|[^|]+\|$", re.MULTILINE)
@@ -65,9 +68,58 @@ PERSONAL = {
 ADAPTERS = {"fedsa_lora": adapters.FEDSA, "ffa_lora": adapters.FFA, "fedex_lora": adapters.FEDEX}
 
 
+GROUPS = {
+    "Where a client starts": ("start", STEP_BY_STEP),
+    "The direction of a step": ("direction", STEP_BY_STEP),
+    "The rate": ("rate", STEP_BY_STEP),
+    "How many steps": ("steps", STEP_BY_STEP),
+    "What is personal": ("personal", BETWEEN_ROUNDS),
+    "How much a client counts": ("weights", AT_THE_SERVER),
+    "The server's step": ("server step", AT_THE_SERVER),
+}
+"""The page's sections of methods, with their heading and colour in the picture."""
+
+
 def write() -> None:
-    """Renew the page."""
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Renew the page and its picture."""
+    page = filled(PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(page, encoding="utf-8")
+    PICTURE.write_text(picture(page), encoding="utf-8")
+
+
+def picture(page: str) -> str:
+    """The picture of the page's sections: a box for each, with its methods in the page's order."""
+    sections = dict(re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", page, re.MULTILINE))
+    names = {heading: re.findall(r"^\| `(\w+)` \|", sections[heading], re.MULTILINE) for heading in GROUPS}
+    height = 104 + 22 * max(map(len, names.values()))
+    pitch = (WIDTH - 10) / len(GROUPS)
+    shapes: list[str] = []
+    for place, (heading, (title, colour)) in enumerate(GROUPS.items()):
+        left = 10 + round(place * pitch)
+        right = left + round(pitch) - 7
+        if place:
+            shapes.append(f'<path d="M{left - 7} 66 h7" stroke="#546e7a" stroke-width="2"/>')
+        shapes.append(
+            f'<rect x="{left}" y="44" width="{right - left}" height="{height}" rx="6" '
+            f'fill="{colour}" stroke="#90a4ae"/>'
+        )
+        middle = (left + right) // 2
+        shapes.append(f'<text x="{middle}" y="70" text-anchor="middle" font-weight="bold" fill="{INK}">{title}</text>')
+        for row, name in enumerate(names[heading]):
+            shapes.append(f'<text x="{left + 10}" y="{102 + 22 * row}" fill="{INK}">{name}</text>')
+    bottom = height + 70
+    what = "start, direction, rate, steps, what is personal, weights, server step"
+    heading = "One round, from left to right: what a client does, then what the server does"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom}" font-family="sans-serif" '
+        f'font-size="13" role="img" aria-labelledby="title">\n'
+        f'  <title id="title">What each method changes in a round: {what}</title>\n'
+        f'  <rect width="{WIDTH}" height="{bottom}" fill="#ffffff"/>\n'
+        f'  <text x="10" y="24" font-size="15" fill="{INK}">{heading}</text>\n'
+    )
+    legend = "green: at the client in every step; orange: between rounds; blue: at the server"
+    foot = f'  <text x="10" y="{height + 60}" font-size="11" fill="#555555">{legend}</text>\n</svg>\n'
+    return head + "".join(f"  {shape}\n" for shape in shapes) + foot
 
 
 def filled(page: str) -> str:

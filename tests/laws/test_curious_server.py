@@ -179,4 +179,8 @@ def test_a_private_mean_is_taken_or_refused_as_the_page_says(name: str) -> None:
 
 
 if __name__ == "__main__":
-    print("\n".join(row(name) for name in ft.algorithms.ALGORITHMS))
+    old = PAGE.read_text(encoding="utf-8").splitlines()
+    known = {f"| `{name}` |" for name in ft.algorithms.ALGORITHMS}
+    places = [place for place, line in enumerate(old) if line[: line.find("|", 2) + 1] in known]
+    rows = [row(name) for name in ft.algorithms.ALGORITHMS]
+    PAGE.write_text("\n".join([*old[: places[0]], *rows, *old[places[-1] + 1 :]]) + "\n", encoding="utf-8")

@@ -1,9 +1,10 @@
 """Schedules: every number of an algorithm may change over rounds and over the steps inside a round."""
 
 from fedtempo.schedules.by_client import by_own_loss, finish_by, over_time, sees_clients
-from fedtempo.schedules.config_form import SCHEDULES, from_config, to_config
+from fedtempo.schedules.config_form import from_config, to_config
 from fedtempo.schedules.position import LanePosition, LanesDifferError, Now, Position, at_step, step_number
 from fedtempo.schedules.schedule import (
+    SCHEDULES,
     Rate,
     Schedule,
     as_schedule,

@@ -6,7 +6,7 @@ import math
 
 from fedtempo.errors import is_count, is_number, require, takes_numbers
 from fedtempo.schedules.position import Now
-from fedtempo.schedules.schedule import Schedule
+from fedtempo.schedules.schedule import Schedule, registered
 
 
 def sees_clients(schedule: Schedule) -> bool:
@@ -23,6 +23,7 @@ def _may_tell_apart(schedule: Schedule) -> bool:
     return not module.startswith("fedtempo.schedules.") or (module == __name__ and schedule.name != "over_time")
 
 
+@registered()
 @takes_numbers
 def finish_by(seconds: float, most: int = 1_000_000) -> Schedule:
     """As many steps as the client's device takes in so many seconds, transfers included: all finish together.
@@ -44,6 +45,7 @@ def finish_by(seconds: float, most: int = 1_000_000) -> Schedule:
     return Schedule("finish_by", {"seconds": seconds, "most": most}, rule)
 
 
+@registered()
 @takes_numbers
 def over_time(value: float, factor: float, seconds: float) -> Schedule:
     """`value * factor**(time / seconds)`: falls with the clock instead of with rounds. As K it is decaying K in time.
@@ -58,6 +60,7 @@ def over_time(value: float, factor: float, seconds: float) -> Schedule:
     return Schedule("over_time", settings, lambda now: value * factor ** (now.time / seconds))
 
 
+@registered()
 @takes_numbers
 def by_own_loss(value: float, power: float = 1.0, least: float = 1e-6) -> Schedule:
     """`value * max(last loss, least)**power` of the client itself; `value` before its first round.

@@ -2,60 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fedtempo.errors import ConfigError, unknown
-from fedtempo.schedules.by_client import by_own_loss, finish_by, over_time
-from fedtempo.schedules.schedule import (
-    Schedule,
-    by_loss,
-    constant,
-    cosine,
-    data_share,
-    decaying_k,
-    decaying_lr,
-    inverse_participation,
-    inverse_time,
-    linear_in_round,
-    on_plateau,
-    per_round,
-    per_step,
-    piecewise,
-    product,
-    sequence,
-)
-from fedtempo.schedules.stages import then, warmup, wsd
-from fedtempo.schedules.synchronisation import qsr
-
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": constant,
-    "per_round": per_round,
-    "per_step": per_step,
-    "linear_in_round": linear_in_round,
-    "inverse_time": inverse_time,
-    "cosine": cosine,
-    "piecewise": piecewise,
-    "sequence": sequence,
-    "by_loss": by_loss,
-    "on_plateau": on_plateau,
-    "inverse_participation": inverse_participation,
-    "data_share": data_share,
-    "finish_by": finish_by,
-    "over_time": over_time,
-    "by_own_loss": by_own_loss,
-    "qsr": qsr,
-    "decaying_k": decaying_k,
-    "decaying_lr": decaying_lr,
-    "warmup": warmup,
-    "wsd": wsd,
-    "then": then,
-}
+from fedtempo.schedules.schedule import SCHEDULES, Schedule, constant, product
 
 
 def to_config(schedule: Schedule) -> dict[str, object] | float:
     """The value that stands for the schedule in a TOML file; a constant is its number.
 
+    >>> from fedtempo.schedules import per_round
     >>> to_config(per_round(0.1, 0.9))
     {'schedule': 'per_round', 'value': 0.1, 'factor': 0.9}
     """

@@ -14,19 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec
 
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.params import Scalar
 from fedtempo.schedules.position import Now, Position
 from fedtempo.support.display import html_of
 
-NAMES = frozenset({
-    "constant", "per_round", "per_step", "linear_in_round", "inverse_time", "cosine", "piecewise", "sequence",
-    "by_loss", "on_plateau", "inverse_participation", "data_share", "finish_by", "over_time", "by_own_loss", "qsr",
-    "decaying_k", "decaying_lr", "product", "warmup", "wsd", "then",
-})  # fmt: skip
-"""The names of our schedules, which say what settings they have; a user's function may not go by one of them."""
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -85,6 +80,30 @@ class Schedule:
 Rate = float | Schedule
 
 
+SCHEDULES: dict[str, Callable[..., Schedule]] = {}
+"""What an experiment file may name as a schedule; `registered` adds to it."""
+FROM_ROUNDS = {"product"}
+"""Those whose number follows from the round alone, if the schedules that they are made from do."""
+
+
+def registered(from_round: bool = False) -> Callable[[Callable[P, Schedule]], Callable[P, Schedule]]:
+    """Make a function one of our schedules: a file may name it, and a user's function may not go by its name.
+
+    `from_round` says that its number is the same for every client and every step of a round. Sums over earlier rounds
+    are then kept; for a schedule without it they are added up anew.
+    """
+
+    def register(function: Callable[P, Schedule]) -> Callable[P, Schedule]:
+        name = getattr(function, "__name__", "")
+        SCHEDULES[name] = function
+        if from_round:
+            FROM_ROUNDS.add(name)
+        return function
+
+    return register
+
+
+@registered(from_round=True)
 @takes_numbers
 def constant(value: float) -> Schedule:
     """The same number everywhere.
@@ -96,6 +115,7 @@ def constant(value: float) -> Schedule:
     return Schedule("constant", {"value": value}, lambda now: value)
 
 
+@registered(from_round=True)
 @takes_numbers
 def per_round(value: float, factor: float) -> Schedule:
     """`value * factor**round`: FedNAR's and decaying-gamma's annealing.
@@ -108,6 +128,7 @@ def per_round(value: float, factor: float) -> Schedule:
     return Schedule("per_round", {"value": value, "factor": factor}, lambda now: value * factor**now.round)
 
 
+@registered()
 @takes_numbers
 def per_step(value: float, factor: float, per: str = "step") -> Schedule:
     """`value * factor**step` with 0**0 = 1, from the start in every round: FedDecay's beta (eq. 4).
@@ -125,6 +146,7 @@ def per_step(value: float, factor: float, per: str = "step") -> Schedule:
     )
 
 
+@registered()
 @takes_numbers
 def linear_in_round(value: float, beta: float, per: str = "step") -> Schedule:
     """`value * max(1 - step (1 - beta), 0)`: FedDecay's linear decay. beta=1 is FedAvg, beta=0 FedSGD.
@@ -139,6 +161,7 @@ def linear_in_round(value: float, beta: float, per: str = "step") -> Schedule:
     return Schedule("linear_in_round", settings, lambda now: value * max(1 - index(now) * (1 - beta), 0.0))
 
 
+@registered(from_round=True)
 @takes_numbers
 def inverse_time(c: float, d: float) -> Schedule:
     """`c / (round + d)`: the schedule of the convergence theorems (FedDecay's alpha_n).
@@ -151,6 +174,7 @@ def inverse_time(c: float, d: float) -> Schedule:
     return Schedule("inverse_time", {"c": c, "d": d}, lambda now: c / (now.round + d))
 
 
+@registered(from_round=True)
 @takes_numbers
 def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
     """Half a cosine from `value` in round 0 to `final` in round `rounds`, constant afterwards.
@@ -169,6 +193,7 @@ def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
     return Schedule("cosine", {"value": value, "rounds": rounds, "final": final}, rule)
 
 
+@registered(from_round=True)
 @takes_numbers
 def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
     """`value`, multiplied by each factor from its round on.
@@ -187,6 +212,7 @@ def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
     return Schedule("piecewise", {"value": value, "steps": {str(r): f for r, f in factors.items()}}, rule)
 
 
+@registered(from_round=True)
 @takes_numbers
 def sequence(values: Iterable[float], over: str = "step") -> Schedule:
     """The given numbers in order, over `"step"`, `"epoch"` or `"round"`; the last one stays.
@@ -204,6 +230,7 @@ def sequence(values: Iterable[float], over: str = "step") -> Schedule:
     )
 
 
+@registered()
 @takes_numbers
 def by_loss(value: float, power: float = 1 / 3) -> Schedule:
     """`value * min(1, loss / first loss)**power`: falls with the smoothed training loss.
@@ -216,6 +243,7 @@ def by_loss(value: float, power: float = 1 / 3) -> Schedule:
     return Schedule("by_loss", {"value": value, "power": power}, lambda now: value * min(1.0, now.loss_ratio) ** power)
 
 
+@registered()
 @takes_numbers
 def on_plateau(value: float, factor: float = 0.1) -> Schedule:
     """`value`, times `factor` for every time that the smoothed training loss stopped falling.
@@ -228,6 +256,7 @@ def on_plateau(value: float, factor: float = 0.1) -> Schedule:
     return Schedule("on_plateau", {"value": value, "factor": factor}, lambda now: value * factor**now.plateaus)
 
 
+@registered()
 def decaying_k(k0: int, rate: float) -> Schedule:
     """K_t = ceil(K_0 d^t): fewer local steps each round (decaying-K paper, section 3). `Length` takes the ceiling.
 
@@ -239,6 +268,7 @@ def decaying_k(k0: int, rate: float) -> Schedule:
     return per_round(k0, rate)
 
 
+@registered()
 def decaying_lr(value: float, rate: float) -> Schedule:
     """gamma_t = gamma_0 d^t or eta_t = eta_0 d^t: the decaying client or server learning rate.
 
@@ -249,6 +279,7 @@ def decaying_lr(value: float, rate: float) -> Schedule:
     return per_round(value, rate)
 
 
+@registered()
 def inverse_participation() -> Schedule:
     """I / r: all clients over the expected cohort, the factor that keeps PFLEGO's gradient unbiased.
 
@@ -258,6 +289,7 @@ def inverse_participation() -> Schedule:
     return Schedule("inverse_participation", {}, lambda now: now.clients / now.cohort)
 
 
+@registered()
 def data_share() -> Schedule:
     """alpha_i = n_i / sum_j n_j: this client's share of all training samples.
 
@@ -291,7 +323,7 @@ def as_schedule(value: float | Schedule | Callable[[Now], float]) -> Schedule:
         return value
     if callable(value):
         name = str(getattr(value, "__name__", "custom"))
-        return Schedule(f"own_{name}" if name in NAMES else name, {}, value)
+        return Schedule(f"own_{name}" if name in {*SCHEDULES, "product"} else name, {}, value)
     return constant(value)
 
 

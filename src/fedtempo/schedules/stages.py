@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.schedules.position import Now
-from fedtempo.schedules.schedule import Rate, Schedule, as_schedule
+from fedtempo.schedules.schedule import Rate, Schedule, as_schedule, registered
 
 Over = Literal["round", "step"]
 """What a stage is counted in: rounds, or the local steps of the whole run."""
@@ -20,6 +20,7 @@ SHAPES: dict[str, Callable[[float], float]] = {
 """What is left of the peak after a share p of the decay."""
 
 
+@registered(from_round=True)
 @takes_numbers
 def warmup(value: float, rounds: int, over: Over = "round") -> Schedule:
     """`value * (t + 1) / rounds` in the first rounds, then `value`. As a factor it warms another schedule up.
@@ -36,6 +37,7 @@ def warmup(value: float, rounds: int, over: Over = "round") -> Schedule:
     return Schedule("warmup", settings, lambda now: value * min(place(now) + 1, rounds) / rounds)
 
 
+@registered(from_round=True)
 @takes_numbers
 def wsd(
     peak: float,
@@ -80,6 +82,7 @@ def wsd(
     return Schedule("wsd", {**settings, "over": over}, rule)
 
 
+@registered(from_round=True)
 @takes_numbers
 def then(first: Rate, until: int, after: Rate) -> Schedule:
     """`first` before round `until`, `after` from that round on. Both see the run's rounds.

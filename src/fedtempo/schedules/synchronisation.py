@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.schedules.position import Now
-from fedtempo.schedules.schedule import Rate, Schedule, checked_rate
+from fedtempo.schedules.schedule import Rate, Schedule, checked_rate, registered
 from fedtempo.schedules.totals import follows_rounds, total_before
 
 
+@registered(from_round=True)
 @takes_numbers
 def qsr(
     lr: Rate,

@@ -6,13 +6,8 @@ import functools
 import threading
 from collections.abc import Callable
 
-from fedtempo.schedules.schedule import Schedule
+from fedtempo.schedules.schedule import FROM_ROUNDS, Schedule
 
-FROM_ROUNDS = frozenset({
-    "constant", "per_round", "inverse_time", "cosine", "piecewise", "sequence", "qsr", "product", "warmup", "wsd",
-    "then",
-})  # fmt: skip
-"""Our schedules that follow from the round alone, if those that they are made from do."""
 _lock = threading.RLock()  # a sum may ask for another one: FedDecSPS's steps may be QSR's
 
 

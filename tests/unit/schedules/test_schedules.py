@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import replace
 
 import pytest
 import tomli_w
@@ -14,8 +15,8 @@ from fedtempo import schedules as s
 from fedtempo.config.construct import make_value
 from fedtempo.errors import ConfigError
 from fedtempo.schedules import LanePosition, Now, at_step, constant, from_config, per_round, qsr, to_config
-from fedtempo.schedules.config_form import SCHEDULES
-from fedtempo.schedules.schedule import NAMES
+from fedtempo.schedules.schedule import SCHEDULES
+from fedtempo.schedules.totals import follows_rounds
 
 EXAMPLES = {
     "constant": (s.constant(0.3), Now(round=7, step=3), 0.3),
@@ -125,7 +126,7 @@ def test_a_number_that_no_float_holds_is_infinite(schedule: s.Schedule) -> None:
         schedule.at(Now(round=1100))
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("name", sorted({*SCHEDULES, "product"}))
 def test_a_users_function_may_have_the_name_of_one_of_ours(name: str) -> None:
     def mine(now: Now) -> float:
         return 0.5
@@ -137,8 +138,31 @@ def test_a_users_function_may_have_the_name_of_one_of_ours(name: str) -> None:
         to_config(schedule)
 
 
-def test_every_schedule_of_ours_is_known_by_name() -> None:
-    assert set(SCHEDULES) | {"product"} == NAMES
+NO_SCHEDULES = {"as_schedule", "checked_rate", "from_config", "product"}
+"""Functions that return a schedule and are none: what they are given names it."""
+
+
+def test_every_schedule_of_ours_is_registered_and_public() -> None:
+    made = {n for n, f in vars(s).items() if getattr(f, "__annotations__", {}).get("return") == "Schedule"}
+    assert made - NO_SCHEDULES == set(SCHEDULES) <= set(s.__all__)
+    assert set(SCHEDULES) <= {schedule.name for schedule, *_ in EXAMPLES.values()} | {"qsr", *OF_DEVICES, *OF_PAPERS}
+
+
+OF_DEVICES, OF_PAPERS = {"finish_by", "over_time", "by_own_loss"}, {"decaying_k", "decaying_lr"}
+"""Whose values are tested elsewhere."""
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_follows_from_the_round_alone_is_said_when_it_is_registered(name: str) -> None:
+    """It has the same number at every step and for every client; the sums of such schedules are remembered."""
+    schedule, now, expected = EXAMPLES[name]
+    elsewhere = [replace(now, **{field: other}) for field, others in ELSEWHERE.items() for other in others]
+    alike = all(schedule.at(place) == pytest.approx(expected, abs=1e-12) for place in elsewhere)
+    assert follows_rounds(schedule) == alike
+
+
+ELSEWHERE = {"step": (0, 1, 2), "epoch": (0, 3), "samples": (7,), "total_samples": (29,), "loss_ratio": (0.125,)}
+ELSEWHERE |= {"plateaus": (1,), "time": (9.0,), "cohort": (3.0,), "clients": (11,), "last_loss": (0.3,)}
 
 
 def test_decaying_k_goes_by_its_name_in_a_file() -> None:
