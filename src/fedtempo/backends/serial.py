@@ -95,7 +95,7 @@ def _train_client(
     data = problem.client_rows(client)
     for stage in program.stages:
         try:
-            before = 0 if now.most_steps is None else int(steps)
+            before = int(steps) if now.deadline else 0
             carry, loss, taken, seen = _run_stage(
                 problem, stage, gradient(stage), received, now, client, carry, data, before
             )
