@@ -50,10 +50,12 @@ def differences_section(comparison: Comparison, runs: Mapping[str, Sequence[Run]
 
 def forest_of(decisions: Sequence[Decision], what: str, margin: float) -> Forest:
     """The picture of these answers."""
-    rows = [
-        ForestRow(f"{one.label}, {one.users}", one.seeds.value, one.seeds.low, one.seeds.high, answer_in_words(one))
-        for one in decisions
-    ]
+    several = len({one.other for one in decisions}) > 1
+    rows = []
+    for one in decisions:
+        against = f" against {one.other}" if several else ""
+        name = f"{one.label}{against}, {one.users}"
+        rows.append(ForestRow(name, one.seeds.value, one.seeds.low, one.seeds.high, answer_in_words(one)))
     return Forest(rows, f"difference in {what}", margin)
 
 

@@ -16,7 +16,8 @@ from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy
 from fedtempo.report.notebook import tables_html
 from fedtempo.study.claims import Ruling, rulings_of
 from fedtempo.study.decisions import Decision, Ending, Finding, about, validation_curve
-from fedtempo.study.plan import FairPlan
+from fedtempo.study.differences import forest_of
+from fedtempo.study.plan import GROUPS, FairPlan
 from fedtempo.support.display import html_of, shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable, finite
@@ -121,12 +122,14 @@ class FairComparison:
         tuned = [[label, _text(one.values), _short(one.score)] for label, one in self.tuned.items()]
         claims = [[one.text, one.answer, one.reason, one.paper] for one in self.rulings]
         said = Section("Claims", table=Grid(["claim", "verdict", "why", "the paper"], claims))
+        scored = [one for one in self.decisions if one.users in GROUPS]
+        drawn = forest_of(scored, self.plan.metric, self.plan.margin) if scored else None
         return report(
             [],
             title=self.plan.title or f"A fair comparison on {len(self.plan.seeds)} seeds",
             sections=[
                 *([said] if claims else []),
-                Section("Answers", table=Grid(heads, finite(answers))),
+                Section("Answers", table=Grid(heads, finite(answers)), figure=drawn),
                 Section("Tuned values", table=Grid(["contestant", "values", f"validation {self.plan.metric}"], tuned)),
                 Section(f"Validation {self.plan.metric} by round", figure=Lines(curves, "round", self.plan.metric)),
                 Section("The plan, written before the first run", "\n".join(self.plan.in_words())),

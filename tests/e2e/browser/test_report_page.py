@@ -352,14 +352,15 @@ def test_differences_are_drawn_as_they_are_decided(browser: Browser, tmp_path: P
     answers = ["better", "equal to a point", "not decided; about "]
     zero = browser.js("return +document.querySelector('#section-1 line.axis').getAttribute('x1')")
     assert len(drawn) == 3
+    unit = (drawn[0][3] - zero) / (sum(means["ahead"]) - sum(means["base"])) * 4  # pixels, from the largest difference
     for (title, low, high, middle), answer, label in zip(drawn, answers, ("ahead", "same", "open"), strict=True):
         assert title.startswith(f"{label}, existing: ") and answer in title
         gaps = [ours - theirs for ours, theirs in zip(means[label], means["base"], strict=True)]
         assert middle == pytest.approx((low + high) / 2, abs=0.2)
         half = half_width(gaps)
         assert (low > zero) == (sum(gaps) / 4 > half)
-        unit = (middle - zero) / (sum(gaps) / 4)
         assert (high - low) / 2 == pytest.approx(half * unit, rel=0.05)
+        assert middle - zero == pytest.approx(unit * sum(gaps) / 4, abs=0.5)
     for scheme in ("light", "dark"):
         browser.look(390, 800, scheme=scheme)
         assert browser.js("return document.documentElement.scrollWidth") <= 390
