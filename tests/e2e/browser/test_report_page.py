@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -365,4 +366,27 @@ def test_differences_are_drawn_as_they_are_decided(browser: Browser, tmp_path: P
         browser.look(390, 800, scheme=scheme)
         assert browser.js("return document.documentElement.scrollWidth") <= 390
     browser.look(1280)
+    assert browser.errors() == []
+
+
+def test_bands_are_intervals_and_those_of_many_are_left_out(browser: Browser, tmp_path: Path) -> None:
+    """Losses 0.5 in every run but one: a band is as high as twice the half of the interval, on the loss's own axis."""
+    losses = {"a": (0.4, 0.5, 0.6), "b": (0.5, 0.5, 0.5), "c": (0.5, 0.5, 0.5), "d": (0.5, 0.5, 0.5)}
+    runs = []
+    for label, each in losses.items():
+        for seed, loss in enumerate(each):
+            reports = [RoundReport(number, loss, [0], Costs(), Costs(), 1.0) for number in range(3)]
+            runs.append(ft.Run(label, reports, seed=seed, total=3))
+    browser.open(write_page(tmp_path / "bands.html", report(runs[:9], title="Bands")))
+    (band,) = browser.all("#loss path.band")
+    heights = {float(point.split(",")[1]) for point in re.findall(r"[\d.]+,[\d.-]+", band.get_attribute("d"))}
+    ticks = browser.all("#loss .tick[text-anchor=end]")
+    grid = [(float(tick.text), float(tick.get_attribute("y"))) for tick in ticks]
+    scale = (grid[0][1] - grid[-1][1]) / (grid[-1][0] - grid[0][0])
+    assert max(heights) - min(heights) == pytest.approx(2 * half_width(losses["a"]) * scale, rel=0.02)
+    many = [replace(run, label=f"{run.label}{place}") for place in range(4) for run in runs[:3]]
+    browser.open(write_page(tmp_path / "many.html", report(many, title="Many")))
+    assert browser.all("#loss path.band") == [] and "at most 3 are in sight" in browser.one("#loss .sub").text
+    browser.click(".chip")
+    assert len(browser.all("#loss path.band")) == 3
     assert browser.errors() == []

@@ -50,7 +50,7 @@ function controls() {
       : null,
     segmented({ key: "when", name: "fine-tuning", options: { before: "before", after: "after fine-tuning" } }),
     numbers.several
-      ? segmented({ key: "seeds", name: "seeds", options: { band: "mean and range", each: "every seed" } })
+      ? segmented({ key: "seeds", name: "seeds", options: { band: "mean and interval", each: "every seed" } })
       : null,
   ];
   document

@@ -28,7 +28,7 @@ const seedsNote = (numbers, state) =>
   numbers.several
     ? state.seeds === "each"
       ? " One line per seed."
-      : " Line: mean over seeds; band: their range."
+      : ` Line: mean over seeds; band: its 95 % interval${numbers.shown(state).length > BANDS ? `, where at most ${BANDS} are in sight` : ""}.`
     : "";
 
 const part = (numbers) =>

@@ -1,5 +1,7 @@
 // A line chart: bands, marks, end labels, a crosshair with a tooltip, zoom by dragging, keys for all of it.
 
+// Bands of more contestants than these lie over each other as mud.
+const BANDS = 3;
 const HEIGHTS = { tall: 380, medium: 300, small: 200 };
 
 // spec: { series, x, y, height, shade, whatItShows }; a series is { name, index, points, band, thin, marks, dashes }.
@@ -43,7 +45,8 @@ class Frame {
     const values = [];
     for (const one of this.series) {
       for (const [x, y] of one.points) if (x >= low && x <= high) values.push(y);
-      for (const [x, bottom, top] of one.band || []) if (x >= low && x <= high) values.push(bottom, top);
+      // The axis fits what the seeds were; with two of them an interval is far wider.
+      for (const [x, bottom, top] of one.fit || one.band || []) if (x >= low && x <= high) values.push(bottom, top);
     }
     return padded(values, this.spec.y);
   }
@@ -62,9 +65,9 @@ class Frame {
     const over = this.domain === this.full ? 6 : 0; // marks at the ends may stand out, lines that go on may not
     const clip = {
       x: this.inner[0] - over,
-      y: 0,
+      y: this.box.top - 8,
       width: this.inner[1] - this.inner[0] + 2 * over,
-      height: height - this.box.bottom + 6,
+      height: height - this.box.bottom - this.box.top + 14,
     };
     this.svg.append(shape("clipPath", { id: key }, shape("rect", clip)));
     this.axes();
@@ -119,8 +122,8 @@ class Frame {
   lines(body) {
     const { x, y } = this;
     const wide = this.inner[1] - this.inner[0];
-    for (const one of this.series) {
-      if (!one.band || one.band.length < 2) continue;
+    const banded = this.series.filter((one) => one.band && one.band.length > 1);
+    for (const one of banded.length > BANDS ? [] : banded) {
       const up = one.band.map(([a, , high]) => [a, high]),
         down = one.band.map(([a, low]) => [a, low]).reverse();
       body.append(

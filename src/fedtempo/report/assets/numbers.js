@@ -61,7 +61,7 @@ class Numbers {
     return this.several && run.seed != null ? `${run.label}, seed ${run.seed}` : run.label;
   }
 
-  // One series per label with the range over seeds, or one per run. `points` turns a run into [x, y, key] triples;
+  // One series per label with the interval over seeds, or one per run. `points` turns a run into [x, y, key] triples;
   // points of seeds with the same key are put together.
   series(state, points, options = {}) {
     const made = [];
@@ -81,6 +81,7 @@ class Numbers {
         index,
         points: together,
         band: ranged ? together.map(([x, , low, high]) => [x, low, high]) : null,
+        fit: ranged ? together.map(([x, , , , low, high]) => [x, low, high]) : null,
         ...options,
       });
     }
@@ -121,7 +122,9 @@ function combined(lists) {
   }
   const points = [...groups.values()].map((members) => {
     const ys = members.map(([, y]) => y);
-    return [mean(members.map(([x]) => x)), mean(ys), Math.min(...ys), Math.max(...ys)];
+    const middle = mean(ys),
+      around = half(ys) ?? 0;
+    return [mean(members.map(([x]) => x)), middle, middle - around, middle + around, Math.min(...ys), Math.max(...ys)];
   });
   return points.sort((a, b) => a[0] - b[0]);
 }
