@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtempo.errors import ConfigError, shown, unknown
-from fedtempo.training.checks.settings import MOST, MOST_STEPS
+from fedtempo.training.checks.settings import MOST, MOST_ROUNDS, MOST_STEPS
 
 COUNT = f"an int in [1, {MOST}]"
 FEW = f"an int in [0, {MOST_STEPS}]"
@@ -107,7 +107,7 @@ class ExperimentFile(BaseModel):
     """A whole experiment as it stands in a TOML file. Each field's description is the rule that errors quote."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    rounds: Count = Field(description=COUNT)
+    rounds: int = Field(description=f"an int in [1, {MOST_ROUNDS}]", ge=1, le=MOST_ROUNDS)
     data: DataSection = Field(description="a table with a name")
     model: FileSection = Field(description="a table with a name")
     algorithm: FileSection = Field(description="a table with a name")

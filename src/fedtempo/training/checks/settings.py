@@ -22,7 +22,9 @@ from fedtempo.server.cohort import Cohort
 from fedtempo.server.robust import ROBUST, plain_mean
 
 MOST = 1_000_000_000
-"""The largest count that makes sense for rounds, rows of a batch and clients."""
+"""The largest count that makes sense for rows of a batch and clients."""
+MOST_ROUNDS = 1_000_000_000
+"""The most rounds of a run, for calls, experiment files and commands."""
 MOST_STEPS = 1_000_000
 """The most local steps or epochs of a phase in one round; every step is planned before it is taken."""
 SOME_CLIENTS = 4
@@ -34,7 +36,7 @@ Found = tuple[str, Now, float]
 
 def check_rounds(rounds: int) -> None:
     """Rounds are counted from one up."""
-    require(is_count(rounds) and rounds <= MOST, "rounds", f"an int in [1, {MOST}]", rounds)
+    require(is_count(rounds) and rounds <= MOST_ROUNDS, "rounds", f"an int in [1, {MOST_ROUNDS}]", rounds)
 
 
 def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
