@@ -53,6 +53,10 @@ class TrainingError(FedTempoError, RuntimeError):
     exit_code = 7
 
 
+class WorkersLostError(TrainingError):
+    """Too many workers died, or the cluster that they were on is gone; what was trained can be gone on with."""
+
+
 class StoreError(FedTempoError, RuntimeError):
     """A stored run is damaged."""
 

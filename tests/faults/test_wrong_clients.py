@@ -29,7 +29,6 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "columns": (lambda: own([{"x": X, "y": Y}, {"z": X, "y": Y}]), "same columns"),
     "test is None": (lambda: own([(X, Y)], test=None), "test must be a list"),  # type: ignore[arg-type]
     "too few tests": (lambda: own([(X, Y), (X, Y)], test=[(X, Y)]), "test must have one entry per client, 2"),
-    "list and fraction": (lambda: own([(X, Y)], test=[(X, Y)], validation=0.5), "both be lists"),
     "fraction": (lambda: own([(X, Y)], test=1.5), "test must be a fraction"),
     "names": (lambda: own([(X, Y)], names=["a", "b"]), "names must have one entry per client"),
     "outputs": (lambda: own([(X, Y)], outputs=[1, 2]), "outputs must have one entry per client"),

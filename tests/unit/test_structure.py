@@ -150,6 +150,7 @@ SLEEPS = {
     "faults/figures.py": "kills a run at moments that are drawn",
     "faults/test_durable.py": "kills a run at moments that are drawn",
     "faults/test_pauses_and_clocks.py": "stops a process for half a minute",
+    "e2e/ray/test_lost_machines.py": "a model that takes time, so that a machine is lost in the middle of a round",
     "e2e/deploy/hostile.py": "a node that is slower than its deadline",
     "e2e/test_interrupted.py": "Ctrl-C at moments spread over the start of a run",
 }

@@ -99,6 +99,13 @@ class Block(NamedTuple):
         """What each client keeps."""
         return self.kept or [{} for _ in self.clients]
 
+    def singly(self) -> list[Block]:
+        """A block for each of the clients."""
+        return [
+            Block(self.clients[i : i + 1], self.kept[i : i + 1], self.selected[i : i + 1])
+            for i in range(len(self.clients))
+        ]
+
 
 class Order(NamedTuple):
     """What all blocks of a round share: the model, where the round stands, and the largest norm admission allows."""

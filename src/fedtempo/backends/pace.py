@@ -42,15 +42,10 @@ class Pace:
         self._seen[worker] = count, time.monotonic() if now is None else now
 
     def finished(self, worker: int, blocks: int, now: float | None = None) -> None:
-        """Note that a worker without a progress counter (a Ray actor) has finished all its blocks."""
+        """Note that a worker has finished all its blocks, which tells their pace even if nobody looked meanwhile."""
         now = time.monotonic() if now is None else now
         _, since = self._seen.pop(worker, (0, now))
         self._slowest = max(self._slowest or 0.0, (now - since) / max(blocks, 1))
-
-    def overdue(self, blocks: Mapping[int, int], now: float | None = None) -> list[int]:
-        """The workers without a progress counter that are silent for too long, given how many blocks each has."""
-        now = time.monotonic() if now is None else now
-        return [worker for worker, count in blocks.items() if now - self._seen[worker][1] > self.limit * max(count, 1)]
 
     def hung(self, counts: Mapping[int, int], now: float | None = None) -> list[int]:
         """The workers that have been silent for too long, given everybody's count of finished blocks."""

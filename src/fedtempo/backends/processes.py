@@ -27,7 +27,7 @@ from fedtempo.backends.pace import Pace
 from fedtempo.backends.shipment import sending, serialise
 from fedtempo.backends.start import SENDS, required_start_method, without_main
 from fedtempo.backends.worker import Assignment, Chunk, serve, serve_spawned
-from fedtempo.errors import TrainingError
+from fedtempo.errors import WorkersLostError
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
 from fedtempo.support.extras import library
@@ -259,9 +259,9 @@ class Processes:
         process.join()
         if self._deaths_in_a_row > MOST_DEATHS:
             why = "it gave no sign of life" if hung else _end_in_words(process.exitcode)
-            raise TrainingError(
+            raise WorkersLostError(
                 f"run stopped: worker processes died {self._deaths_in_a_row} times in a row. The last: {why}, working "
-                f"on {_clients_in_words(task)}. Use fewer workers if memory is short; without workers, "
+                f"on {clients_in_words(task.chunk)}. Use fewer workers if memory is short; without workers, "
                 "backend='serial' shows what happens in this process."
             )
         self._workers[slot] = self._start()
@@ -275,8 +275,9 @@ def _end_in_words(code: int | None) -> str:
     return f"it was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
-def _clients_in_words(task: Assignment) -> str:
-    numbers = [str(client) for _, block in task.chunk for client in block.clients.tolist()]
+def clients_in_words(chunk: Chunk) -> str:
+    """The clients of a chunk, the first ones by number."""
+    numbers = [str(client) for _, block in chunk for client in block.clients.tolist()]
     more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
     return f"client{'s' * (len(numbers) > 1)} {', '.join(numbers[:MOST_NAMED])}{more}" if numbers else "its last sum"
 

@@ -6,6 +6,7 @@ files in a temporary folder that goes when it stops.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import importlib.util
@@ -24,7 +25,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, TrainingError, first_line, is_number, require
+from fedtempo.errors import ConfigError, TrainingError, WorkersLostError, first_line, is_number, require
 from fedtempo.support.extras import install
 
 LOCAL = "local"
@@ -120,6 +121,10 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+class HeadLostError(WorkersLostError):
+    """The head of the cluster is gone. Ray's own way to leave a cluster would wait for it."""
+
+
 @contextmanager
 def started(ray: ModuleType, start: Callable[..., None], **settings: object) -> Iterator[None]:
     """Ray until the end of the block. Ray installs its own handler of SIGTERM; the old one is put back afterwards."""
@@ -131,13 +136,24 @@ def started(ray: ModuleType, start: Callable[..., None], **settings: object) -> 
             start(ray, log_to_driver=False, logging_level=logging.ERROR, **settings)
             gc.collect()  # Ray leaves open files to the collector, which warned of them in the middle of a round
         yield
+    except HeadLostError:
+        atexit.unregister(ray._private.worker.shutdown)
+        raise
+    except BaseException:
+        _stop(ray)
+        raise
+    else:
+        _stop(ray)
     finally:
-        processes = _processes(ray)
-        ray.shutdown()
-        for process in processes:
-            process.wait(STOP_WITHIN_SECONDS)
         if main:
             signal.signal(signal.SIGTERM, handler)
+
+
+def _stop(ray: ModuleType) -> None:
+    processes = _processes(ray)
+    ray.shutdown()
+    for process in processes:
+        process.wait(STOP_WITHIN_SECONDS)
 
 
 def _processes(ray: ModuleType) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import platform
 from dataclasses import replace
 from importlib.metadata import version
@@ -25,17 +26,26 @@ class Actor:
         self._backend = backend
         self._ticket = -1
         self._common: Any = None
+        self._done = 0
+
+    def blocks_done(self) -> int:
+        """How many blocks it has finished since its start. It is asked in a thread of its own."""
+        return self._done
+
+    def _advance(self) -> None:
+        self._done += 1
 
     def open(self, shipment: Shipment, gpu: bool) -> tuple[str, Any]:
         """Unpack the federation; the answer says what the numbers will be made with."""
         self._device = "cuda" if gpu else "cpu"
         return answered(self._opened, shipment)
 
-    def _opened(self, shipment: Shipment) -> str:
+    def _opened(self, shipment: Shipment) -> tuple[str, str, str]:
         if self._device != "cpu" and not torch.cuda.is_available():
             raise ConfigError(f"ray_gpus must be 0 where torch has no GPU. Got a share of one on {platform.node()}.")
         self._federation = receive(shipment, self._device)
-        return made_with()
+        ray = importlib.import_module("ray")
+        return made_with(), ray.get_runtime_context().get_node_id(), platform.node()
 
     def score(self, ticket: int, common: Any, blocks: Any) -> tuple[tuple[str, Any], None]:
         """Score blocks one by one; the second value is None, where `train` has its sums."""
@@ -43,7 +53,11 @@ class Actor:
 
     def _scores(self, ticket: int, common: Any, blocks: Any) -> list[Any]:
         scoring = self._unpacked(ticket, common)
-        return [packed(scoring.score_block(self._federation, self._backend, block)) for block in self._mine(blocks)]
+        found = []
+        for block in self._mine(blocks):
+            found.append(packed(scoring.score_block(self._federation, self._backend, block)))
+            self._advance()
+        return found
 
     def train(self, ticket: int, common: Any, blocks: Any) -> tuple[tuple[str, Any], Any]:
         """Train blocks and sum them. The sums are returned separately, so that they can stay in Ray's store."""
@@ -52,7 +66,7 @@ class Actor:
 
     def _sum(self, ticket: int, common: Any, blocks: Any) -> Any:
         order = self._unpacked(ticket, common)
-        return packed(run_blocks(self._federation, self._backend, order, self._mine(blocks), BlockSum()))
+        return packed(run_blocks(self._federation, self._backend, order, self._mine(blocks), BlockSum(), self._advance))
 
     def merge(self, *sums: Any) -> tuple[tuple[str, None], Any]:
         """Add up sums that lie in Ray's store."""

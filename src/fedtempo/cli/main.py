@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
 import traceback
@@ -12,7 +14,7 @@ import typer
 
 from fedtempo import __version__
 from fedtempo.cli.commands import add_commands
-from fedtempo.errors import FedTempoError, OutputError
+from fedtempo.errors import FedTempoError, OutputError, WorkersLostError
 from fedtempo.support.terminal import no_colours, say
 
 INTERRUPTED = 130
@@ -54,6 +56,8 @@ def main() -> None:
     """Run a command; an error is one line on standard error, with its own exit code."""
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    if "--json" in arguments:
+        _keep_output_for_json()
     try:
         if no_colours():
             from typer import rich_utils  # help pages are typer's, and bold without colours
@@ -66,7 +70,11 @@ def main() -> None:
     except COMMAND_LINE_ERROR as error:
         _fail(_usage(error), USAGE, debug)
     except FedTempoError as error:
-        _fail(str(error), error.exit_code, debug)
+        with contextlib.ExitStack() as last:
+            if isinstance(error, WorkersLostError):
+                # What is left of a cluster that is gone would hold the program up when it ends, and change its code.
+                last.callback(os._exit, error.exit_code)
+            _fail(str(error), error.exit_code, debug)
     except KeyboardInterrupt:
         _fail("interrupted", INTERRUPTED, debug)
     except BrokenPipeError:
@@ -80,6 +88,18 @@ def main() -> None:
     if code == INTERRUPTED:  # typer turns Ctrl-C into this code, without a word
         _fail("interrupted", INTERRUPTED, debug=False)
     sys.exit(code or 0)
+
+
+def _keep_output_for_json() -> None:
+    """Standard output gets the JSON alone: what libraries and their processes print there goes to standard error."""
+    try:
+        if sys.stdout.fileno() != 1:
+            return
+    except (OSError, ValueError, AttributeError):  # a stream without a file, as in a notebook
+        return
+    sys.stdout.flush()
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+    os.dup2(2, 1)
 
 
 def _show_warning(

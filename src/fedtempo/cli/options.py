@@ -14,7 +14,7 @@ import typer
 
 from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.config.own_code import own_names
-from fedtempo.errors import FedTempoError, OutputError, first_line
+from fedtempo.errors import FedTempoError, OutputError, WorkersLostError, first_line
 from fedtempo.report.folder import WRITTEN
 from fedtempo.support.accelerator import CPU
 from fedtempo.support.terminal import say
@@ -67,10 +67,10 @@ def allowing_code(values: object) -> str:
 def saying_how_to_resume(
     folder: Path | None, file: ExperimentFile | None = None, options: Iterable[str] = ()
 ) -> Iterator[None]:
-    """After Ctrl-C, print the command that resumes the run: its options, and what outside its folder it must allow."""
+    """After Ctrl-C, or if the workers are lost, print the command that resumes the run, with all that it must allow."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, WorkersLostError):
         if folder is not None:
             outside = [] if file is None else places_outside(file, folder)
             allowed = "".join(f" --allow {shlex.quote(place)}" for _, place in outside)

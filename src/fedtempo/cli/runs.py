@@ -29,7 +29,7 @@ from fedtempo.config import (
     read_stored,
     trackers_of,
     train_file,
-    with_rounds,
+    with_values,
     write_experiment,
 )
 from fedtempo.deploy.launch.plans import DEPLOYMENT, ServerPlan
@@ -103,6 +103,15 @@ def resume(
     as_planned: Annotated[
         bool, typer.Option("--as-planned", help="With --rounds: keep what depended on the number of rounds as it was.")
     ] = False,
+    backend: Annotated[
+        str | None, typer.Option(help="Go on with auto, serial, vectorised, processes or ray, wherever it began.")
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="Go on on this Ray cluster: auto, host:port, ray://...")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Go on with so many workers; any number gives the same bits.")
+    ] = None,
     same_kind: Annotated[
         bool, typer.Option("--same-kind", help="Refuse another kind of processor, which computes other last bits.")
     ] = False,
@@ -125,6 +134,9 @@ def resume(
 
         require(rounds is None, "rounds", "left out for a deployment: its nodes know the number", rounds)
         require(device is None, "device", "left out for a deployment: its nodes have devices of their own", device)
+        elsewhere = {"backend": backend, "ray_address": ray_address, "workers": workers}
+        for name, asked in elsewhere.items():
+            require(asked is None, name, "left out for a deployment: its nodes compute", asked)
         require(not same_kind, "same_kind", "left out for a deployment: its nodes compute, each on its own", same_kind)
         place = (host or ServerPlan.host, ServerPlan.port if port is None else port)
         deploy.resume_server(folder, keys, *place, insecure, as_json, quiet, allow, allow_code, without)
@@ -134,11 +146,13 @@ def resume(
         require(value is None, name, "left out for a run that is no deployment", value)
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
-    file = read_stored(folder / EXPERIMENT, allow or [], allow_code or [])
+    moved = _elsewhere(backend, ray_address, workers)
+    allowed = [*(allow or []), *([ray_address] if ray_address else [])]
+    file = read_stored(folder / EXPERIMENT, allowed, allow_code or [], moved)
     if rounds is not None:
-        file = with_rounds(file, rounds)
+        file = with_values(file, {"rounds": rounds})
     if device is not None:
-        file = file.model_copy(update={"device": device_of(device)})
+        file = with_values(file, {"device": device_of(device)})
     training = train_file(
         file, folder, resume=True, trackers=trackers_of(file), as_planned=as_planned, same_kind=same_kind
     )
@@ -147,6 +161,14 @@ def resume(
             training = _noted(training, folder, file)
         result = follow(training, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, folder, as_json)
+
+
+def _elsewhere(backend: str | None, ray_address: str | None, workers: int | None) -> dict[str, object]:
+    """Settings to go on elsewhere: what belongs to Ray is left out where that is not Ray. None changes a bit."""
+    given = {"backend": backend, "ray_address": ray_address, "workers": workers}
+    left = backend not in (None, "ray") and ray_address is None
+    without_ray = {"ray_address": None, "ray_gpus": None} if left else {}
+    return {**without_ray, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _noted(

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from fedtempo.client.newton_schulz import MULOCO, QUINTIC, Triple, newton_schulz
-from fedtempo.client.transforms import Transform, scale_by_adam
+from fedtempo.client.transforms import Transform
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.params import Params, Selector, names_of_each, zeros_like
-from fedtempo.schedules import Position, Rate, Schedule, checked_rate
+from fedtempo.schedules import Position, Schedule
 
 TABLES: dict[str, tuple[Triple, ...]] = {"muloco": MULOCO, "quintic": QUINTIC}
 SCALES = ("spectral", "rms")
 
 
+@dataclass(frozen=True)
 class Muon:
     """The transform of Muon for a model, once it is known which of the model's tensors are matrices to turn."""
 
-    def __init__(
-        self,
-        mu: float,
-        nesterov: bool,
-        table: str,
-        scale: str,
-        moments: tuple[float, float, float],
-        weight_decay: Rate,
-        matrices: Selector | Literal["hidden", "all"],
-    ) -> None:
-        require(is_number(mu) and 0 <= mu < 1, "mu", "a number in [0, 1)", mu)
-        require(table in TABLES, "newton_schulz", " or ".join(map(repr, TABLES)), table)
-        require(scale in SCALES, "scale", " or ".join(map(repr, SCALES)), scale)
-        named = isinstance(matrices, Selector) or matrices in ("hidden", "all")
-        require(named, "matrices", "'hidden', 'all' or a selector such as ft.params.matching('*.weight')", matrices)
-        self.mu, self.nesterov, self.triples, self.scale = mu, nesterov, TABLES[table], scale
-        self.adam = scale_by_adam(*moments, "moments")
-        self.decay: Schedule = checked_rate(weight_decay, "weight_decay")
-        self.matrices = matrices
+    mu: float
+    nesterov: bool
+    newton_schulz: str
+    scale: str
+    adam: Transform
+    decay: Schedule
+    matrices: Selector | Literal["hidden", "all"]
+
+    def __post_init__(self) -> None:
+        require(is_number(self.mu) and 0 <= self.mu < 1, "mu", "a number in [0, 1)", self.mu)
+        require(self.newton_schulz in TABLES, "newton_schulz", " or ".join(map(repr, TABLES)), self.newton_schulz)
+        require(self.scale in SCALES, "scale", " or ".join(map(repr, SCALES)), self.scale)
+        named = isinstance(self.matrices, Selector) or self.matrices in ("hidden", "all")
+        rule = "'hidden', 'all' or a selector such as ft.params.matching('*.weight')"
+        require(named, "matrices", rule, self.matrices)
 
     def for_model(self, model: nn.Module, prefix: str = "") -> Transform:
         """The transform on tensors that have the model's names behind a prefix."""
@@ -66,7 +64,7 @@ class Muon:
         flat = matrix.reshape(matrix.shape[0], -1)  # a kernel of a convolution has one row an output
         rows, columns = flat.shape
         factor = (rows / columns) ** 0.5 if self.scale == "spectral" else 0.2 * max(rows, columns) ** 0.5
-        turned: Tensor = (factor * newton_schulz(flat, self.triples)).reshape(matrix.shape)
+        turned: Tensor = (factor * newton_schulz(flat, TABLES[self.newton_schulz])).reshape(matrix.shape)
         return turned
 
     def _turned(self, model: nn.Module) -> frozenset[str]:

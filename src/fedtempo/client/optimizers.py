@@ -173,9 +173,13 @@ def muon(
     `nesterov` takes NS(g + mu M). `matrices` are the weights of linear layers before the head (`"hidden"`), every
     tensor of two or more dimensions (`"all"`), or a selector. A kernel of a convolution has one row an output.
     """
-    rule = Muon(mu, nesterov, newton_schulz, scale, (b1, b2, eps), weight_decay, matrices)
+    decay = checked_rate(weight_decay, "weight_decay")
+    rule = Muon(mu, nesterov, newton_schulz, scale, scale_by_adam(b1, b2, eps, "moments"), decay, matrices)
     return Optimizer(
-        stateless(_unfitted, weight_decay=rule.decay), state, for_model=rule.for_model, owns=frozenset({NORMALISED})
+        stateless(_unfitted, weight_decay=rule.decay),
+        state,
+        for_model=functools.partial(Muon.for_model, rule),
+        owns=frozenset({NORMALISED}),
     )
 
 

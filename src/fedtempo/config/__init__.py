@@ -11,7 +11,7 @@ from fedtempo.config.experiment_file import (
     read_values,
     settings_of,
     trackers_of,
-    with_rounds,
+    with_values,
 )
 from fedtempo.config.places import places_outside, read_stored, stored_file, without_places
 from fedtempo.config.schema import ExperimentFile
@@ -35,7 +35,7 @@ __all__ = [
     "stored_file",
     "train_file",
     "trackers_of",
-    "with_rounds",
+    "with_values",
     "without_places",
     "write_experiment",
 ]

@@ -132,9 +132,10 @@ def parse(values: Mapping[str, object]) -> ExperimentFile:
     return experiment
 
 
-def with_rounds(experiment: ExperimentFile, rounds: int) -> ExperimentFile:
-    """The same experiment for another number of rounds."""
-    return parse({**experiment.model_dump(exclude_none=True), "rounds": rounds})
+def with_values(experiment: ExperimentFile, settings: Mapping[str, object]) -> ExperimentFile:
+    """The same experiment with other settings; None takes one away."""
+    changed = {**experiment.model_dump(exclude_none=True), **settings}
+    return parse({name: value for name, value in changed.items() if value is not None})
 
 
 def dump(experiment: ExperimentFile) -> str:

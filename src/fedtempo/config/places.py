@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedtempo.config.experiment_file import named_trackers, parse, read_values
+from fedtempo.config.experiment_file import named_trackers, parse, read_values, with_values
 from fedtempo.config.own_code import stored_run
 from fedtempo.config.schema import ExperimentFile
 from fedtempo.errors import ConfigError, shown
@@ -23,9 +23,17 @@ def stored_file(path: Path, allow_code: Sequence[str] = ()) -> ExperimentFile:
         return parse(values)
 
 
-def read_stored(path: Path, allow: Sequence[str] = (), allow_code: Sequence[str] = ()) -> ExperimentFile:
-    """The same, to go on with: a place outside the folder must also be one that the user allows now."""
-    experiment = stored_file(path, allow_code)
+def read_stored(
+    path: Path,
+    allow: Sequence[str] = (),
+    allow_code: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
+) -> ExperimentFile:
+    """The same, to go on with: a place outside the folder must also be one that the user allows now.
+
+    `settings` take the place of the file's; None takes one away.
+    """
+    experiment = with_values(stored_file(path, allow_code), settings or {})
     for field, place in places_outside(experiment, path.parent):
         if place not in allow and not any(_same(place, allowed) for allowed in allow):
             raise ConfigError(

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept, displacement, keep_personal
 from fedtempo.client.compression.packing import error_memory_in, first_error_memory
@@ -223,7 +224,7 @@ class Federation:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
             own[name] = value.detach().clone().to(dtype=own[name].dtype)
         # An algorithm makes flags and counters as plain tensors, without asking where the model is.
-        own = {name: value.to(self.problem.device) for name, value in own.items()}
+        own = {n: v.to(self.problem.device) if isinstance(v, Tensor) else v for n, v in own.items()}
         optimizers, _ = self.program.first_states(shared, own)
         loss = {LAST_LOSS: torch.zeros((), dtype=torch.float64)} if self.problem.keeps_loss else {}
         return {**own, **optimizers, **loss}

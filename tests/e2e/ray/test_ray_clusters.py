@@ -58,8 +58,8 @@ def command(folder: Path, *arguments: str, rounds: int = 3) -> subprocess.Popen[
     )
 
 
-def digest(folder: Path, *arguments: str) -> str:
-    process = command(folder, "--json", *arguments)
+def digest(folder: Path, *arguments: str, rounds: int = 3) -> str:
+    process = command(folder, "--json", *arguments, rounds=rounds)
     output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     found: str = json.loads(output)["digest"]
@@ -197,3 +197,28 @@ def test_an_address_that_leads_nowhere_is_said(folder: Path) -> None:
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
     assert "ray_address must lead to a Ray cluster" in errors
+
+
+def test_a_head_that_dies_is_one_line_and_the_run_goes_on_elsewhere(head: tuple[int, int], folder: Path) -> None:
+    """Ray ended the program after a minute, with words of its own and code 1."""
+    expected, out = digest(folder, "--backend", "serial", rounds=300), folder / "run"
+    there = ["--backend", "ray", "--ray-address", f"127.0.0.1:{head[0]}", "--out", str(out)]
+    with command(folder, *there, rounds=300) as process:
+        assert process.stderr is not None
+        assert any("round 2/" in line for line in process.stderr)
+        for member in descendants(os.getpid()):
+            if "gcs_server" in Path(f"/proc/{member}/cmdline").read_text():
+                os.kill(member, signal.SIGKILL)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 7, errors
+    assert "the head of the Ray cluster is gone" in errors
+    assert f"go on with: fedtempo resume {out}" in errors
+    resumed = subprocess.run(
+        [*PROGRAM, "resume", str(out), "--backend", "serial", "--json"],
+        capture_output=True,
+        text=True,
+        env=environment(folder),
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert json.loads(resumed.stdout)["digest"] == expected

@@ -37,12 +37,3 @@ def test_progress_is_a_sign_of_life() -> None:
     assert pace.hung({0: 8, 1: 0}, now=4.0) == []
     assert pace.hung({0: 8, 1: 0}, now=6.0) == [1]
     assert pace.glance < 5.0
-
-
-def test_workers_without_a_counter_are_judged_by_their_whole_chunk() -> None:
-    pace = Pace()
-    pace.started(0, 4, now=0.0)
-    pace.finished(0, 4, now=40.0)  # ten seconds a block
-    pace.started(0, 3, now=100.0)
-    assert pace.overdue({0: 3}, now=100.0 + 3 * PATIENCE * 10.0) == []
-    assert pace.overdue({0: 3}, now=101.0 + 3 * PATIENCE * 10.0) == [0]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.parts.polar_factor import COEFFICIENTS, nearest_orthogonal, orthogonalised, polar_factor
+from fedtempo.algorithms.parts.polar_factor import nearest_orthogonal, orthogonalised, polar_factor
+from fedtempo.client.newton_schulz import QUINTIC
 
 # 5 times a rotation, whose polar factor is the rotation.
 ROTATION = torch.tensor([[0.6, -0.8], [0.8, 0.6]])
@@ -25,7 +26,7 @@ def test_newton_schulz_turns_as_the_polar_factor_does() -> None:
 
 def as_written(matrix: Tensor) -> Tensor:
     """Muon's five iterations on a matrix with no more rows than columns."""
-    a, b, c = COEFFICIENTS
+    a, b, c = QUINTIC[0]
     x = matrix / (matrix.norm() + 1e-7)
     for _ in range(5):
         square = x @ x.T
