@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedtempo.config import ExperimentFile, parse, settings_of
-from fedtempo.config.own_code import code_folders, make_importable
+from fedtempo.config.own_code import granting
 from fedtempo.deploy.launch.link import bind
 from fedtempo.deploy.launch.plans import NodePlan, ServerPlan
 from fedtempo.deploy.launch.process import private_process
@@ -89,7 +89,7 @@ def _nodes(file: ExperimentFile, folder: Path, nodes: int, port: int) -> Iterato
         for part in range(nodes):
             keys, state = folder / "keys" / f"node-{part + 1}", folder / f"node-{part + 1}"
             plan = NodePlan(keys, f"127.0.0.1:{port}", state, part=(part, nodes))
-            started.append(fresh.Process(target=_be_node, args=(file, plan, code_folders()), daemon=True))
+            started.append(fresh.Process(target=granting(_be_node), args=(file, plan), daemon=True))
             started[-1].start()
         yield
     finally:
@@ -99,10 +99,8 @@ def _nodes(file: ExperimentFile, folder: Path, nodes: int, port: int) -> Iterato
             process.join()
 
 
-def _be_node(file: ExperimentFile, plan: NodePlan, code: list[Path]) -> None:
+def _be_node(file: ExperimentFile, plan: NodePlan) -> None:
     private_process()
-    for place in code:
-        make_importable(place)
     from fedtempo.deploy.launch.member import be_node
 
     be_node(file, plan)
