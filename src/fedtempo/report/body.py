@@ -10,6 +10,10 @@ from fedtempo.report.sections import Cell, Section
 from fedtempo.training.view import Run
 
 LONG_TITLE = 90
+MOST_LISTED = 8
+"""Runs that are listed line by line."""
+SHORT = 8
+"""Digits of a digest in the matrix of more runs."""
 
 
 def head(runs: Sequence[Run], title: str, live: bool) -> str:
@@ -79,7 +83,30 @@ def _by_run(runs: Sequence[Run], fact: str) -> list[tuple[str, str]]:
     return [(run.name, run.facts.get(fact, "-")) for run in runs]
 
 
+def _runs_matrix(runs: Sequence[Run]) -> str:
+    """Many runs: a row for each label, a column for each seed, short digests; folded, and not printed."""
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    cells: dict[str, dict[int | None, list[str]]] = {}
+    for index, run in enumerate(runs):
+        digest = run.digest or "not finished"
+        box = f'<input type="checkbox" checked data-run="{index}" aria-label="{escape(run.name)}, seed {run.seed}">'
+        text = f'<label title="{escape(digest)}">{box} <code>{escape(digest[:SHORT])}</code></label>'
+        cells.setdefault(run.name, {}).setdefault(run.seed, []).append(text)
+    columns = [*seeds, *([None] if any(run.seed is None for run in runs) else [])]
+    heads = "".join(f"<th>{'' if seed is None else f'seed {seed}'}</th>" for seed in columns)
+    rows = [(name, [" ".join(own.get(seed, [])) for seed in columns]) for name, own in cells.items()]
+    body = "".join(f"<tr><td>{escape(name)}</td><td>{'</td><td>'.join(own)}</td></tr>" for name, own in rows)
+    table = f'<table class="plain"><thead><tr><th>run</th>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    note = "Untick a run to leave it out. The same digest is the same run, bit for bit; point at one to see all of it."
+    return (
+        f'<details class="runs"><summary>{len(runs)} runs, with their digests</summary><p>{note}</p>'
+        f'<div class="scroll">{table}</div></details>'
+    )
+
+
 def _runs_table(runs: Sequence[Run]) -> str:
+    if len(runs) > MOST_LISTED:
+        return f"<h2>Runs</h2>{_runs_matrix(runs)}"
     rows = "".join(
         f'<tr><td><label><input type="checkbox" checked data-run="{index}"> {escape(run.name)}</label></td>'
         f"<td>{'' if run.seed is None else run.seed}</td><td>{len(run.history)}</td><td>{run.seconds:.1f} s</td>"

@@ -390,3 +390,21 @@ def test_bands_are_intervals_and_those_of_many_are_left_out(browser: Browser, tm
     browser.click(".chip")
     assert len(browser.all("#loss path.band")) == 3
     assert browser.errors() == []
+
+
+def test_many_runs_stand_in_a_folded_matrix_and_are_not_printed(browser: Browser, tmp_path: Path) -> None:
+    runs = [
+        replace(scored(label, seed, 0.5), digest=f"{place}{seed}" * 32)
+        for place, label in enumerate((IMAGE, "b", "c"))
+        for seed in range(4)
+    ]
+    browser.open(write_page(tmp_path / "runs.html", report(runs, title="Runs")))
+    assert not browser.one("details.runs table").is_displayed()
+    browser.click("details.runs summary")
+    rows = [row.text.split() for row in browser.all("details.runs tbody tr")]
+    assert len(rows) == 3 and rows[1] == ["b", "10101010", "11111111", "12121212", "13131313"]
+    browser.click("input[data-run='0']")
+    browser.look(1280, medium="print")
+    assert not browser.one("details.runs").is_displayed()
+    browser.look(1280)
+    assert browser.errors() == [] and browser.js("return document.title") == "Runs"
