@@ -26,6 +26,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, first_line
 from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.federation.federation import Federation
+from fedtempo.models.weights import put_on
 from fedtempo.support.identity.code import is_installed
 
 _CODE: set[Path] = set()
@@ -94,7 +95,7 @@ def serialise(federation: Federation, loader: Callable[[], FederatedData] | None
     """A federation ready to be sent: without cached values and on the CPU, because the receiver has its own device."""
     problem = federation.problem
     data = _without_rows(problem.data) if loader is not None else _each_array(problem.data, lambda a: mapped(a) or a)
-    sent = replace(problem, model=copy.deepcopy(problem.model).cpu(), data=data)
+    sent = replace(problem, model=put_on(copy.deepcopy(problem.model), "cpu"), data=data)
     digest = problem.data.digest() if loader else ""
     return Shipment(replace(federation, problem=sent, given_clients=None), loader, digest)
 
@@ -106,7 +107,7 @@ def receive(shipment: Shipment, device: str) -> Federation:
     data = _each_array(problem.data, _opened) if loader is None else loader()
     if loader is not None and not (isinstance(data, FederatedData) and data.digest() == digest):
         raise DataError(f"ray_loader must return the data of the run. Got {data!r} on {platform.node()}.")
-    here = replace(problem, data=data, model=problem.model.to(device), device=device, device_rows=DeviceRows())
+    here = replace(problem, data=data, model=put_on(problem.model, device), device=device, device_rows=DeviceRows())
     return replace(federation, problem=here)
 
 

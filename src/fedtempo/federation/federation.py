@@ -211,6 +211,10 @@ class Federation:
         """What a client starts from: what was stored of it, or its first state."""
         if kept is None:
             return self.first_personal(client, shared)
+        # A store on a disk gives tensors of the CPU. What is read there anyway stays there.
+        if self.problem.device != "cpu":
+            on_host = {*error_memory_in(kept), LAST_LOSS}
+            kept = {name: t if name in on_host else t.to(self.problem.device) for name, t in kept.items()}
         only_memory = self.algorithm.memory.stateless and error_memory_in(kept)
         return {**self._first_own(client, shared), **kept} if only_memory else kept
 

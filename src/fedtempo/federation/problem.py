@@ -19,6 +19,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
 from fedtempo.devices import RunningDevices
 from fedtempo.federation.device_rows import DeviceRows
+from fedtempo.models.weights import put_on
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.tasks import Batch, Meaning, Task
@@ -63,12 +64,12 @@ class Problem:
     @cached_property
     def network(self) -> Network:
         """The model as a pure function of its tensors."""
-        return self._fitted(Network(self.model.to(dtype=self.dtype, device=self.device)))
+        return self._fitted(Network(put_on(self.model, self.device, self.dtype)))
 
     @cached_property
     def drawable(self) -> nn.Module:
         """The model where weights are drawn, which is the CPU: a device has a generator and numbers of its own."""
-        return self.model if self.device == "cpu" else copy.deepcopy(self.model).cpu()
+        return self.model if self.device == "cpu" else put_on(copy.deepcopy(self.model), "cpu")
 
     def known_as(self, **facts: object) -> Problem:
         """The same problem with what trials have shown about its model and its schedules."""

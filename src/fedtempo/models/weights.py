@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from fedtempo.errors import ModelError, first_line, is_count, require
+from fedtempo.params import names_of_each
 from fedtempo.randomness import generators_kept, seed_for, seed_generators, torch_kept
 from fedtempo.support.room import require_room
 
@@ -132,10 +133,25 @@ def build(model: nn.Module | Callable[[], nn.Module], seed: int, init: str | Non
         if init == "seed" or (init is None and is_untouched(model)):
             # A module that came on a device would draw from that device's generator: other numbers than the CPU's.
             if any(not p.is_cpu for p in fresh.parameters()):
-                fresh = fresh.cpu()
+                fresh = put_on(fresh, "cpu")
             _draw(fresh, strict=init == "seed")
             return fresh, DRAWN
         return fresh, KEPT
+
+
+def put_on(model: M, device: str, dtype: torch.dtype | None = None) -> M:
+    """The model on a device. Tied weights stay tied: torch parts them where a device's tensors are of another make."""
+    tied = [names for names in names_of_each(model) if len(names) > 1]
+    moved = model.to(device=device, dtype=dtype)
+    for first, *others in tied:
+        owner, _, leaf = first.rpartition(".")
+        for name in others:
+            place, _, own = name.rpartition(".")
+            source, target = vars(moved.get_submodule(owner)), vars(moved.get_submodule(place))
+            for kind in ("_parameters", "_buffers"):
+                if own in target[kind]:
+                    target[kind][own] = source[kind][leaf]
+    return moved
 
 
 def copied(model: M, known: dict[int, nn.Parameter] | None = None) -> M:

@@ -22,6 +22,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
 from fedtempo.metrics import Metric
+from fedtempo.models.weights import put_on
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.admission import Admission
@@ -107,7 +108,7 @@ def prepare(
     first, origin = first_model(model, seed, init, data)
     given = by_first_names(given, first)
     task = with_metrics(as_task(loss, first_targets(data)), metrics, metric)
-    pieces = (first.to(dtype=dtype, device=device), data, task, batching, seed, dtype, device)
+    pieces = (put_on(first, device, dtype), data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     federation = Federation(problem, fitted(algorithm, problem.model, data.clients))
     check_personal(federation)

@@ -138,8 +138,9 @@ def _check_left_alone(rows: Batch) -> None:
 
 def _check_augment(augment: Augment, rows: Batch) -> None:
     """The augmentation can be applied to some rows, and does the same to them again."""
+    device = next(iter(rows.values())).device
     try:
-        drawn = _draws(lambda: augment.one(rows, torch.zeros((), dtype=torch.int64)))
+        drawn = _draws(lambda: augment.one(rows, torch.tensor(0, device=device)))
     except FedTempoError:
         raise
     except Exception as error:  # it may be the user's code
@@ -149,7 +150,7 @@ def _check_augment(augment: Augment, rows: Batch) -> None:
     # A transform of one image knows no key, so it is seeded; a function has one, and would not repeat without it.
     reason = "a function that draws from its key alone: torch.Generator().manual_seed(int(key) & (2**63 - 1))"
     require(not drawn, "augment", reason, augment)
-    first, _, again = (augment.one(rows, torch.tensor(key)) for key in (0, 1, 0))
+    first, _, again = (augment.one(rows, torch.tensor(key, device=device)) for key in (0, 1, 0))
     repeats = all(repeated(first[name], again[name]) for name in first)
     require(repeats, "augment", "a function that remembers nothing: the same of the same batch and key", augment)
 
