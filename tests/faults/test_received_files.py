@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import fedtempo as ft
 from fedtempo.cli import runs
 from fedtempo.cli.export import export_model
+from fedtempo.deploy.server import _token
 from fedtempo.errors import FedTempoError, OutputError, StoreError
 from fedtempo.report.stored import read_run
 from fedtempo.study.jobs import trial_score
@@ -121,3 +123,18 @@ def test_damage_that_is_no_text_is_damage(folder: Path) -> None:
     for read in (lambda: RunReader(folder), lambda: runs.resume(folder, quiet=True)):
         with pytest.raises(StoreError):
             read()
+
+
+@pytest.mark.parametrize("how", ["pipe", "device", "endless"])
+def test_what_a_file_or_a_caller_names_is_a_file(how: str, tmp_path: Path) -> None:
+    """The path of a trace is an experiment file's; a saved result may be anybody's."""
+    spoil(tmp_path / "x", how)
+    for read in (lambda: ft.devices.trace(tmp_path / "x"), lambda: ft.load_result(tmp_path / "x")):
+        with pytest.raises(FedTempoError, match=r"no file|must fit into memory"):
+            read()
+
+
+def test_a_deployments_name_is_read_like_the_rest(tmp_path: Path) -> None:
+    spoil(tmp_path / "run.token", "pipe")
+    with pytest.raises(OutputError, match=r"must hold its run\.token"):
+        _token(tmp_path, resume=True)

@@ -12,7 +12,7 @@ from fedtempo.deploy.membership.declared import read_declared, write_declared
 from fedtempo.deploy.membership.roster import Roster, Transport
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.errors import OutputError
-from fedtempo.support.files import write_atomically
+from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.training.log import LOGGER
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
@@ -64,7 +64,7 @@ def _token(out: Path | None, resume: bool) -> bytes:
     if not resume:
         write_atomically(path, secrets.token_hex(TOKEN) + "\n", "out")
     try:
-        token = bytes.fromhex(path.read_text().strip())
+        token = bytes.fromhex(read_inside(out, RUN, 1000).decode().strip())
     except (OSError, ValueError):
         token = b""
     if len(token) != TOKEN:

@@ -10,6 +10,7 @@ import numpy as np
 from fedtempo.devices.fleet import Devices, uniforms
 from fedtempo.devices.traits import USUAL, Traits, check_trait, traits_of
 from fedtempo.errors import ConfigError, DataError, first_line, unknown
+from fedtempo.support.room import require_room
 
 CLIENT = "client"
 
@@ -45,6 +46,9 @@ def trace(path: str | Path) -> Devices:
 
 
 def _read(path: Path) -> tuple[list[str], np.ndarray]:
+    if not path.expanduser().is_file():  # a device would be read without an end
+        raise ConfigError(f"path must be a CSV file of devices. Got {path}, which is no file.")
+    require_room(30.0 * path.expanduser().stat().st_size, path.name)
     try:
         with path.expanduser().open(encoding="utf-8", newline="") as file:
             names = [name.strip() for name in next(csv.reader(file), [])]

@@ -107,7 +107,9 @@ def bert_tiny(source: str | Path = BERT_TINY, outputs: int = 2, pretrained: bool
 
 
 def _pretrained(transformers: Any, source: str | Path, configuration: Any) -> Any:
-    bert, report = transformers.BertModel.from_pretrained(source, config=configuration, output_loading_info=True)
+    # Whoever wrote the experiment file has named the source: its weights are numbers, and no pickle of theirs is run.
+    settings = {"weights_only": True, "trust_remote_code": False, "output_loading_info": True}
+    bert, report = transformers.BertModel.from_pretrained(source, config=configuration, **settings)
     # transformers only warns, and would train on with random numbers in their place.
     if report["missing_keys"]:
         raise ValueError(f"{min(report['missing_keys'])} is missing.")

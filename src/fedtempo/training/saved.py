@@ -6,6 +6,7 @@ the server's state, `sha256` is the hash of everything else. It finds damage, no
 
 from __future__ import annotations
 
+import errno
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from fedtempo.params import Params, leaves
 from fedtempo.schedules import Now
 from fedtempo.support.display import html_of, show
 from fedtempo.support.files import write_atomically
+from fedtempo.support.room import require_room
 from fedtempo.training.round_report import RoundReport, RunHistory, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
 from fedtempo.training.storage.seals import MALFORMED
@@ -192,7 +194,12 @@ class SavedResult(FinishedRun):
 def load_result(path: str | Path) -> SavedResult:
     """The result that `Result.save` wrote: scores, costs, history and tensors, without data, model and algorithm."""
     try:
-        data = Path(path).expanduser().read_bytes()
+        place = Path(path).expanduser()
+        size = place.stat().st_size
+        if not place.is_file():  # a pipe would be waited for
+            raise OSError(errno.EINVAL, "it is no file")
+        require_room(3.0 * size, place.name)
+        data = place.read_bytes()
     except OSError as error:
         raise OutputError(f"path must be a saved result. Got {path}: {error.strerror or error}.") from None
     try:
