@@ -62,7 +62,7 @@ $(VENV)-oldest/.made: pyproject.toml tests/oldest.py
 	@touch $@
 
 test-oldest: $(VENV)-oldest/.made ## tests that need no extra, with the oldest releases that pyproject.toml allows
-	$(VENV)-oldest/bin/python -m pytest -n 2 --dist worksteal tests/numbers tests/laws tests/unit/theory tests/unit/client tests/unit/server tests/unit/training/storage $(ARGS)
+	$(VENV)-oldest/bin/python -m pytest -n 2 --dist worksteal tests/numbers tests/unit/theory tests/unit/client tests/unit/algorithms tests/unit/schedules tests/unit/training/storage $(ARGS)
 
 # flwr-datasets wants an older `datasets` than the one that all others get, so its tests have an environment of their own.
 $(VENV)-flwr-datasets/.made: pyproject.toml

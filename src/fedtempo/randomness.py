@@ -130,7 +130,7 @@ def generators_kept() -> Iterator[None]:
 def seed_generators(seed: int) -> None:
     """Start torch's, numpy's and Python's own generators from a seed, for code of others that draws from them."""
     number = seed & (2**63 - 1)
-    if torch.accelerator.current_accelerator() is None:
+    if not _has_accelerator():
         # torch.manual_seed would store a stack trace for the accelerator, which this build of torch does not have. That
         # takes four hundred times as long, and transforms of single images are seeded for every row.
         torch.default_generator.manual_seed(number)
@@ -138,6 +138,14 @@ def seed_generators(seed: int) -> None:
         torch.manual_seed(number)
     np.random.seed(seed & (2**32 - 1))
     random.seed(seed)
+
+
+def _has_accelerator() -> bool:
+    """Whether torch has an accelerator of its own to seed."""
+    try:
+        return torch.accelerator.current_accelerator() is not None
+    except RuntimeError:  # torch 2.6 that was built for an accelerator, on a machine that has none
+        return False
 
 
 def states_of_generators() -> tuple[object, ...]:

@@ -86,6 +86,20 @@ def test_an_accelerator_is_seeded_with_the_rest(monkeypatch: pytest.MonkeyPatch)
     assert seeds == [7]
 
 
+def test_a_build_for_an_accelerator_seeds_on_a_machine_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.6 raises there."""
+
+    def none() -> None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
+    with generators_kept():
+        seed_generators(7)
+        found = torch.rand(3)
+        torch.manual_seed(7)
+        assert torch.equal(found, torch.rand(3))
+
+
 def test_threads_that_seed_the_global_generators_take_turns() -> None:
     """A live page builds its model in a thread of its own while a run of the same program builds another."""
     entered, drawn = threading.Event(), threading.Event()
