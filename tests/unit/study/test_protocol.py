@@ -68,7 +68,8 @@ def test_a_range_widens_until_the_best_is_inside(
     assert tried == [0.003162, 0.03162, 0.3162, 3.162, 31.62] and found["one"].values == {"lr": 3.162}
     assert not failed and not found["one"].notes and len(found["one"].trials) == 5 and found["two"].values == {}
     again, _ = tuned(tunables, plan, tmp_path)
-    assert len(scored["trials"]) == 5 and again == found, "what is done is not tried again"
+    # As text: "two" has no score, and since Python 3.13 a record that holds NaN equals no other.
+    assert len(scored["trials"]) == 5 and repr(again) == repr(found), "what is done is not tried again"
 
 
 def test_it_ends_where_the_budget_or_the_contestant_ends(
