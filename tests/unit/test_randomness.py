@@ -92,11 +92,12 @@ def test_a_build_for_an_accelerator_seeds_on_a_machine_without(monkeypatch: pyte
     def none() -> None:
         raise RuntimeError("Cannot access accelerator device when none is available.")
 
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
     with generators_kept():
-        seed_generators(7)
+        with monkeypatch.context() as without:
+            without.setattr(torch.accelerator, "current_accelerator", none)
+            seed_generators(7)
         found = torch.rand(3)
-        torch.default_generator.manual_seed(7)
+        torch.manual_seed(7)
         assert torch.equal(found, torch.rand(3))
 
 
