@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import logging
 import math
+import queue
 import socket
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from fedtempo.backends.backend import Backend, Block, Order
 from fedtempo.backends.engine import BlockScores, EngineStatus, Scoring
@@ -51,6 +54,7 @@ LIFE = "life"
 MOST_SUMS = 8
 """Sums that the driver fetches in a round at the most, and that an actor adds up at once."""
 _LOG = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 
 class Errand(NamedTuple):
@@ -154,7 +158,7 @@ class RayActors:
 
     def _places(self) -> tuple[int, float]:
         """How many actors, and the share of a GPU for each."""
-        has, share = self._ray.cluster_resources(), self._cluster.gpus
+        has, share = self._of_head(self._ray.cluster_resources), self._cluster.gpus
         processors, gpus = int(has.get("CPU", 0)), has.get("GPU", 0.0)
         if share and not gpus:
             raise ConfigError(f"ray_gpus must be 0 on a cluster without GPUs. Got {share}.")
@@ -168,13 +172,11 @@ class RayActors:
     def _ask_for(self, slots: Iterable[int]) -> None:
         """Ask for an actor in each slot. A place that a dead actor left is kept for the next one."""
         for slot in slots:
-            room = self._rooms.get(slot) or self._ray.util.placement_group([self._needs])
+            room = self._rooms.get(slot) or self._of_head(partial(self._ray.util.placement_group, [self._needs]))
             self._coming[slot] = Coming(room, time.monotonic())
 
     def _advance(self) -> None:
         """Take every actor that is on its way one step further, if it can go; nobody waits here."""
-        if self._coming:
-            self._wait_for_head()
         for slot, coming in list(self._coming.items()):
             if coming.actor is None and self._where(coming.room)["state"] == "CREATED":
                 self._rooms[slot] = coming.room
@@ -189,7 +191,7 @@ class RayActors:
 
     def _where(self, room: Any) -> dict[str, Any]:
         """What Ray says of a reserved place."""
-        found: dict[str, Any] = self._ray.util.placement_group_table(room)
+        found: dict[str, Any] = self._of_head(partial(self._ray.util.placement_group_table, room))
         return found
 
     def _arrived(self, slot: int, coming: Coming) -> None:
@@ -227,7 +229,7 @@ class RayActors:
             self._ray.util.remove_placement_group(self._rooms.pop(slot))
 
     def _dead_nodes(self) -> set[str]:
-        return {node["NodeID"] for node in self._ray.nodes() if not node["Alive"]}
+        return {node["NodeID"] for node in self._of_head(self._ray.nodes) if not node["Alive"]}
 
     def _gather(self) -> None:
         """Wait until there is an actor, and for the others as long as they come."""
@@ -251,7 +253,7 @@ class RayActors:
 
     def _without_room(self, going_on: bool = True) -> str:
         """Who has the processors, and which setting helps."""
-        has, free = self._ray.cluster_resources(), self._ray.available_resources()
+        has, free = (self._of_head(ask) for ask in (self._ray.cluster_resources, self._ray.available_resources))
         missing, count = len(self._coming), len(self._coming) + len(self._living)
         own = len(self._living)
         others = int(has.get("CPU", 0) - free.get("CPU", 0.0)) - own
@@ -284,12 +286,26 @@ class RayActors:
             return False
         return True
 
-    def _wait_for_head(self) -> None:
-        """Before anything is asked of the head: a question to one that is gone would not come back."""
-        while not self._head_answers():
-            self._check_head()
-            time.sleep(self._pace.glance)
-        self._head_seen = time.monotonic()
+    def _of_head(self, question: Callable[[], Answer]) -> Answer:
+        """What the head answers. It is asked in a thread: from a head that is gone nothing comes back."""
+        answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(question())
+            except Exception as error:
+                answers.put(error)
+
+        threading.Thread(target=ask, daemon=True).start()
+        while True:
+            try:
+                answer = answers.get(timeout=self._pace.glance)
+            except queue.Empty:
+                self._check_head()
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
 
     def _check_head(self) -> None:
         """Ray would end this program with words of its own a minute after its head is gone."""
@@ -390,7 +406,6 @@ class RayActors:
 
     def _use_what_joined(self) -> None:
         """Ask for the actors that are missing: processors may be free now, or a machine may have joined."""
-        self._wait_for_head()
         count, _ = self._places()
         taken = self._living.keys() | self._coming.keys()
         self._ask_for([slot for slot in range(max(count, len(taken))) if slot not in taken][: count - len(taken)])
@@ -473,7 +488,6 @@ class RayActors:
 
     def _lost(self, slot: int, living: Living, lost: Exception, task: Errand | None = None) -> None:
         """Forget an actor that died or hangs, and ask for another in its place, or elsewhere if its machine is gone."""
-        self._wait_for_head()
         self.status.replaced += 1
         self._deaths_in_a_row += 1
         self._asked_how_far.pop(slot, None)
