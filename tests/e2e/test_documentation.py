@@ -86,6 +86,7 @@ def level_kept() -> Iterator[None]:
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one scope from top to bottom. A block of `output` right after a block of Python is what that block prints."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # pages show what is printed where nothing limits the width
     scope: dict[str, object] = {"__name__": "__main__"}
     for block, shown in WITH_OUTPUT.findall(page.read_text()):
         with redirect_stdout(io.StringIO()) as printed:

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.backends import finish, serial
+from fedtempo.backends import serial
+from fedtempo.backends.collect import end, read_together
 from fedtempo.client.objectives import Received
 from fedtempo.deploy.gate import Gate, UploadError, UploadForm, upload_form
 from fedtempo.deploy.wire import (
@@ -71,7 +72,8 @@ def parts() -> tuple[Federation, UploadForm, Upload, bytes]:
     groups, own, measured = federation.program.finish(received, one.carry)
     kept = hashlib.sha256(b"".join(t.numpy().tobytes() for t in own.values())).digest()
     numbers = {name: float(value) for name, value in measured.items()}
-    weight = float(finish(federation, received, one).weights[0])
+    (ended,) = read_together(federation, [end(federation, received, one, {})])
+    weight = float(ended.weights[0])
     upload = Upload(CLIENT, ROUND, weight, float(one.loss[0]), groups, numbers, kept)
     return federation, upload_form(federation), upload, upload_to_bytes(upload)
 

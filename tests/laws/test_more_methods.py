@@ -218,4 +218,4 @@ def test_absent_clients_of_pfedme_get_no_say() -> None:
 def test_a_phase_beside_another_must_be_on_personal_tensors() -> None:
     (phase,) = UNIFORM.phases
     with pytest.raises(ft.ConfigError, match="beside must be a phase on personal tensors beside one on shared tensors"):
-        replace(phase, beside=phase)
+        replace(phase, beside=ft.Beside(phase))

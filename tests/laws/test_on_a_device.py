@@ -16,8 +16,9 @@ from tests import zoo
 from tests.twin import on_twin
 
 KINDS = (*zoo.SHAPES, *zoo.LORA_SHAPE)
-BITS = {*zoo.MECHANISMS} - {"four at once"}
-"""Algorithms that do not take norms or adaptive steps, for which the processor has kernels of its own."""
+BITS = {*zoo.MECHANISMS} - {"four at once"} - {"pflego", "fedrep", "fedem"}
+"""Algorithms without norms, adaptive steps, heads on features that are there already, and components side by side: for
+these the processor has kernels of its own."""
 PAIRS = [*((kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES), *(("lora", name) for name in zoo.LORA)]
 
 

@@ -99,8 +99,9 @@ def test_what_must_be_given_is_named(name: str) -> None:
 def test_results_of_one_label_are_averaged() -> None:
     results = [ft.run(**settings(seed=seed)) for seed in (1, 2)]
     table = ft.compare(results, ["both", "both"])
-    assert [len(row.values["steps"]) for row in table.rows] == [2]
-    assert [row.label for row in ft.compare(results[:1]).rows] == [repr(zoo.ALGORITHMS["fedavg"])]
+    ((name, cells),) = table.rows
+    assert (name, len(cells["existing_before/mean"].by_seed)) == ("both", 2)
+    assert [name for name, _ in ft.compare(results[:1]).rows] == [repr(zoo.ALGORITHMS["fedavg"])]
 
 
 def test_train_yields_the_whole_state_where_it_is_asked_for() -> None:

@@ -70,6 +70,8 @@ class Attendance:
     ) -> None:
         self._over.set()
         self._thread.join()
+        if self._known:  # a short run ends between two notes
+            self._say_who()
 
     def name(self, node: int) -> str:
         """What a node is called: the name of its key's file, else its number."""
@@ -97,9 +99,12 @@ class Attendance:
         for node in self._here.keys() - here.keys():
             LOGGER.warning("%s has left", self.name(node))
         if here != self._here or time.monotonic() > self._noted + BETWEEN_NOTES:
-            self._noted = time.monotonic()
-            self._note({self.name(node): key for node, key in self._known.items()})
+            self._say_who()
         self._here = here
+
+    def _say_who(self) -> None:
+        self._noted = time.monotonic()
+        self._note({self.name(node): key for node, key in self._known.items()})
 
     def _follow(self) -> None:
         if self._folder is None:
