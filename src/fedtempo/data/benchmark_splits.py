@@ -91,8 +91,9 @@ def pfllib(
 
     `dir` is NIID-Bench's rule with at least `least` rows a client in place of ten. `pat`: every client takes `classes`
     classes in the order of their numbers; pieces are equal with `balance`, else at random from a tenth of that on.
-    PFLlib puts the official parts together and keeps 75 % of each client for training: `split(..., test=0.25,
-    validation=0)`. To use a division that you have already, read its folder: `ft.data.from_pfllib`.
+    PFLlib puts the official parts together and keeps 75 % of each client for training, which is
+    `split(..., test=0.25, validation=0)`. To use a division that you have already, read its folder by
+    `ft.data.from_pfllib`.
     """
     _check(clients, alpha)
     require(partition in ("dir", "pat"), "partition", "'dir' or 'pat'", partition)
