@@ -107,7 +107,7 @@ def test_a_machine_that_joins_is_used(machines: Any) -> None:
         next(rounds)
         return ray.available_resources().get("CPU", 0.0) == 0.0 and ray.cluster_resources()["CPU"] == 4.0
 
-    until(has_four)
+    assert until(has_four)
     rounds.close()
 
 
